@@ -1,0 +1,79 @@
+"""CoreEngineProcManager: the core process itself: started, watched, ended.
+
+Owns: the child process and the last lines it wrote to stderr.
+Must not know: messages, or what the core does.
+
+The child is started as a program (`python -m …`), not forked or spawned from this one, so a script without a main
+guard, a script on stdin and a notebook all work.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+
+TERM_TIMEOUT_SECONDS = 5
+STDERR_LINES_KEPT = 20
+
+
+class CoreEngineProcManager:
+    """vLLM: v1/engine/utils.py::CoreEngineProcManager (starts a program in place of a multiprocessing child)"""
+
+    def __init__(self, handshake_address: str) -> None:
+        package_root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+        self.stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
+        self.process = subprocess.Popen(
+            # -P: a file of the caller's folder must not stand in for a module
+            [sys.executable, "-P", "-m", "minivllm.engine.core_proc", handshake_address, str(os.getpid())],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            process_group=0,  # Ctrl-C in a terminal goes to the caller alone
+        )
+        self._stderr_thread = threading.Thread(target=self._forward_stderr, name="EngineCoreStderr", daemon=True)
+        self._stderr_thread.start()
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def wait(self) -> None:
+        """Wait until the process has ended."""
+        self.process.wait()
+
+    def describe_end(self) -> str:
+        """How the process ended, with the last it wrote to stderr."""
+        self.process.wait()
+        self._stderr_thread.join(timeout=1)
+        code = self.process.returncode
+        how = f"with exit status {code}" if code >= 0 else f"by signal {-code} ({signal.Signals(-code).name})"
+        text = f"The engine core (process {self.process.pid}) ended {how}. Make a new LLM."
+        if self.stderr_lines:
+            text += " The last it wrote:\n" + "".join(f"  {line}" for line in self.stderr_lines).rstrip()
+        return text
+
+    def shutdown(self) -> None:
+        """Ask it to end; kill it if it doesn't.
+
+        vLLM: v1/utils.py::shutdown
+        """
+        if self.is_alive():
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=TERM_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._stderr_thread.join(timeout=1)
+
+    def _forward_stderr(self) -> None:
+        """What the core writes to stderr is seen at once, and its end is kept for an error message."""
+        with self.process.stderr as stream:
+            for raw in stream:
+                line = raw.decode(errors="replace")
+                self.stderr_lines.append(line)
+                sys.stderr.write(line)
+                sys.stderr.flush()

@@ -1,0 +1,260 @@
+"""EngineCoreProc: the engine core in a process of its own: `python -m minivllm.engine.core_proc HANDSHAKE PARENT_PID`.
+
+Owns: the core, its sockets, an input thread and an output thread, and the queues between them and the busy loop.
+Must not know: text. Nothing but messages (messages.py) comes in or goes out.
+
+    input thread                      main thread                        output thread
+    DEALER -> decode -> Request  ->   input_queue  -> step() ->          output_queue -> encode -> PUSH
+                        ABORT    ->   aborts_queue (read in mid-step)
+"""
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+import zmq
+
+from minivllm.boundary import boundary
+from minivllm.config import EngineConfig
+from minivllm.core.request import Request
+from minivllm.engine.core import EngineCore
+from minivllm.engine.handshake import ENGINE_IDENTITY, EngineHandshakeMetadata
+from minivllm.engine.messages import (
+    ENGINE_CORE_DEAD,
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    EngineCoreRequestType,
+    FinishReason,
+    UtilityOutput,
+)
+from minivllm.engine.serial import Frame, MsgpackDecoder, MsgpackEncoder
+from minivllm.errors import InputError, ModelError
+from minivllm.models.model_config import ModelConfig
+
+PARENT_POLL_SECONDS = 0.5
+LINGER_MS = 4000
+
+
+class EngineCoreProc(EngineCore):
+    """vLLM: v1/engine/core.py::EngineCoreProc"""
+
+    def __init__(self, config: EngineConfig, model_config: ModelConfig) -> None:
+        super().__init__(config, model_config)
+        self.input_queue: SimpleQueue[tuple[EngineCoreRequestType, Any]] = SimpleQueue()
+        self.output_queue: SimpleQueue[EngineCoreOutputs | bytes] = SimpleQueue()
+        self.shutdown_requested = False
+        self.encoder = MsgpackEncoder()  # of the output thread
+        self.add_request_decoder = MsgpackDecoder(EngineCoreRequest)
+        self.decoder = MsgpackDecoder()
+
+    # ------------------------------------------------------------------ the main thread
+
+    def run_busy_loop(self) -> None:
+        """Until shut down: take in what has arrived, then do one step.
+
+        vLLM: v1/engine/core.py::EngineCoreProc.run_busy_loop
+        """
+        while not self.shutdown_requested:
+            self._process_input_queue()
+            if not self.shutdown_requested:
+                self._process_engine_step()
+
+    def _process_input_queue(self) -> None:
+        """Wait while there is nothing to do, then take in all that has arrived.
+
+        vLLM: v1/engine/core.py::EngineCoreProc._process_input_queue
+        """
+        while not self.scheduler.has_requests() and not self.shutdown_requested:
+            if self.input_queue.empty():
+                self._clear_aborts()  # they came through the input queue too
+            self._handle_client_request(*self.input_queue.get())
+        while True:
+            try:
+                self._handle_client_request(*self.input_queue.get_nowait())
+            except Empty:
+                return
+
+    def _process_engine_step(self) -> None:
+        """A step that has nothing to say sends nothing.
+
+        vLLM: v1/engine/core.py::EngineCoreProc._process_engine_step
+        """
+        outputs, executed = self.step()
+        if outputs is not None:
+            self.output_queue.put(outputs)
+        if not executed and self.scheduler.has_requests():
+            time.sleep(0.001)
+
+    def _handle_client_request(self, request_type: EngineCoreRequestType, payload: Any) -> None:
+        """vLLM: v1/engine/core.py::EngineCoreProc._handle_client_request"""
+        if request_type is EngineCoreRequestType.ADD:
+            self.add_request(payload)
+        elif request_type is EngineCoreRequestType.ABORT:
+            self.abort_requests(payload)
+        elif request_type is EngineCoreRequestType.UTILITY:
+            self._call_utility(*payload)
+
+    def _call_utility(self, call_id: int, method: str, args: list[Any]) -> None:
+        output = UtilityOutput(call_id)
+        try:
+            output.result = getattr(self, method)(*args)
+        except Exception as error:
+            output.failure_message = f"{method} failed: {error}"
+        self.output_queue.put(EngineCoreOutputs(utility_output=output))
+
+    def _clear_aborts(self) -> None:
+        while not self.aborts_queue.empty():
+            self.aborts_queue.get_nowait()
+
+    # ------------------------------------------------------------------ the input thread
+
+    def process_input_sockets(self, context: zmq.Context, address: str, ready: threading.Event) -> None:
+        """Decode what arrives, and make Requests of it, while the main thread runs the model.
+
+        vLLM: v1/engine/core.py::EngineCoreProc.process_input_sockets
+        """
+        with context.socket(zmq.DEALER) as socket:
+            socket.setsockopt(zmq.IDENTITY, ENGINE_IDENTITY)
+            socket.connect(address)
+            # a ROUTER can't address a peer that has not spoken
+            socket.send(msgspec.msgpack.encode(self.ready_response()))
+            ready.set()
+            while True:
+                frames = socket.recv_multipart()
+                self.receive(frames)
+
+    @boundary("core.receive")
+    def receive(self, frames: Sequence[Frame]) -> tuple[EngineCoreRequestType, Any]:
+        """One message from the caller: [type, msgpack, arrays…]. Puts it where the main thread finds it.
+
+        vLLM: v1/engine/core.py::EngineCoreProc.process_input_sockets
+        """
+        request_type = EngineCoreRequestType(bytes(frames[0]))
+        if request_type is EngineCoreRequestType.ADD:
+            payload = self._decode_request(frames[1:])
+            if payload is None:
+                return request_type, None
+        else:
+            payload = self.decoder.decode(frames[1:])
+        if request_type is EngineCoreRequestType.ABORT:
+            self.aborts_queue.put(payload)  # so that it is seen in mid-step
+        self.input_queue.put((request_type, payload))
+        return request_type, payload
+
+    def _decode_request(self, frames: Sequence[Frame]) -> Request | None:
+        """A request that can't be made sense of ends with an error; the others go on."""
+        request = self.add_request_decoder.decode(frames)
+        try:
+            return self.preprocess_add_request(request)
+        except Exception as error:
+            print(f"[core] request {request.request_id} refused: {error}", file=sys.stderr)
+            failed = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR)
+            self.output_queue.put(EngineCoreOutputs([failed]))
+            return None
+
+    # ------------------------------------------------------------------ the output thread
+
+    def process_output_sockets(self, context: zmq.Context, address: str) -> None:
+        """Encode and send, while the main thread runs the next step.
+
+        vLLM: v1/engine/core.py::EngineCoreProc.process_output_sockets
+        """
+        with context.socket(zmq.PUSH) as socket:
+            socket.setsockopt(zmq.LINGER, LINGER_MS)
+            socket.connect(address)
+            while True:
+                outputs = self.output_queue.get()
+                if outputs == ENGINE_CORE_DEAD:
+                    socket.send(outputs)
+                    return
+                self.send(socket, outputs)
+
+    @boundary("core.send")
+    def send(self, socket: zmq.Socket, outputs: EngineCoreOutputs) -> list[Frame]:
+        """One message to the caller: [msgpack, arrays…].
+
+        vLLM: v1/engine/core.py::EngineCoreProc.process_output_sockets
+        """
+        frames = self.encoder.encode(outputs)
+        socket.send_multipart(frames, copy=False)
+        return frames
+
+    def request_shutdown(self) -> None:
+        """Leave the busy loop; safe to call from a signal handler."""
+        self.shutdown_requested = True
+        self.input_queue.put((EngineCoreRequestType.WAKEUP, None))
+
+
+# ---------------------------------------------------------------------- the process
+
+
+def run_engine_core(handshake_address: str, parent_pid: int) -> None:
+    """Shake hands, build the core, serve until told to stop.
+
+    vLLM: v1/engine/core.py::EngineCoreProc.run_engine_core
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until there is a loop to leave
+    socket_dir = Path(handshake_address.removeprefix("ipc://")).parent
+    threading.Thread(target=_exit_with_parent, args=(parent_pid, socket_dir), daemon=True).start()
+    context = zmq.Context()
+    handshake = context.socket(zmq.DEALER)
+    handshake.setsockopt(zmq.IDENTITY, ENGINE_IDENTITY)
+    handshake.setsockopt(zmq.LINGER, LINGER_MS)
+    handshake.connect(handshake_address)
+    handshake.send(msgspec.msgpack.encode({"status": "HELLO"}))
+    metadata = msgspec.msgpack.decode(handshake.recv(), type=EngineHandshakeMetadata)
+    try:
+        core = EngineCoreProc(metadata.config, metadata.model_config)
+    except (InputError, ModelError) as error:  # the caller's mistake: it gets the same error, without a traceback
+        failure = {"status": "FAILED", "error": type(error).__name__, "message": str(error)}
+        handshake.send(msgspec.msgpack.encode(failure))
+        handshake.close()
+        context.term()
+        return
+    signal.signal(signal.SIGTERM, lambda *_: core.request_shutdown())
+    ready = threading.Event()
+    threading.Thread(
+        target=core.process_input_sockets, args=(context, metadata.input_address, ready), daemon=True
+    ).start()
+    output_thread = threading.Thread(
+        target=core.process_output_sockets, args=(context, metadata.output_address), daemon=True
+    )
+    output_thread.start()
+    ready.wait()
+    handshake.send(msgspec.msgpack.encode({"status": "READY"}))
+    try:
+        core.run_busy_loop()
+    finally:
+        # after an error too: the caller must not wait for an answer
+        core.output_queue.put(ENGINE_CORE_DEAD)
+        output_thread.join(timeout=LINGER_MS / 1000)
+
+
+def _exit_with_parent(parent_pid: int, socket_dir: Path) -> None:
+    """End this process when the caller's has ended in whatever way, and leave no socket behind."""
+    while os.getppid() == parent_pid:
+        time.sleep(PARENT_POLL_SECONDS)
+    shutil.rmtree(socket_dir, ignore_errors=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    status = 0
+    try:
+        run_engine_core(sys.argv[1], int(sys.argv[2]))
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    sys.stderr.flush()
+    os._exit(status)  # the input thread waits in a socket, so an ordinary exit would wait for it

@@ -1,0 +1,92 @@
+"""LLMEngine: the caller's side of the engine: requests in, outputs out, a step at a time.
+
+Owns: the input processor, the output processor, the client of the core.
+Interface: add_request, step, abort_request, has_unfinished_requests, shutdown.
+Must not know: prompts' lists, progress bars (llm.py), or where the core runs.
+"""
+
+from typing import Any
+
+from minivllm.boundary import boundary
+from minivllm.config import EngineConfig
+from minivllm.engine.core_client import EngineCoreClient, make_client
+from minivllm.engine.input_processor import EngineInput, InputProcessor
+from minivllm.engine.messages import EngineCoreRequest
+from minivllm.engine.output_processor import OutputProcessor
+from minivllm.engine.parallel_sampling import ParentRequest
+from minivllm.models.model_config import ModelConfig
+from minivllm.outputs import RequestOutput
+from minivllm.sampling_params import SamplingParams
+
+
+class LLMEngine:
+    """vLLM: v1/engine/llm_engine.py::LLMEngine"""
+
+    def __init__(self, config: EngineConfig, model_config: ModelConfig, tokenizer: Any | None) -> None:
+        self.output_processor = OutputProcessor(tokenizer)
+        self.engine_core: EngineCoreClient = make_client(config, model_config)
+        self.input_processor = InputProcessor(config, model_config, self.engine_core.ready.max_model_len, tokenizer)
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether the caller still waits for something: the caller's own table decides, not the core.
+
+        vLLM: v1/engine/llm_engine.py::LLMEngine.has_unfinished_requests
+        """
+        return self.output_processor.has_unfinished_requests()
+
+    @boundary("llm_engine.add_request")
+    def add_request(self, request_id: str, engine_input: EngineInput, params: SamplingParams, priority: int = 0) -> str:
+        """Check a request, open it here, hand it to the core; returns its internal id.
+
+        vLLM: v1/engine/llm_engine.py::LLMEngine.add_request
+        """
+        request = self.input_processor.process_inputs(request_id, engine_input, params, priority)
+        self.input_processor.assign_request_id(request)
+        if request.sampling_params.n == 1:
+            self.output_processor.add_request(request, engine_input.prompt)
+            self.engine_core.add_request(request)
+            return request.request_id
+        parent = ParentRequest(request.request_id, request.external_req_id, request.sampling_params)
+        for index in range(request.sampling_params.n):
+            child_id, child_params = parent.get_child_info(index)
+            child = EngineCoreRequest(
+                request_id=child_id,
+                prompt_token_ids=request.prompt_token_ids,
+                sampling_params=child_params,
+                arrival_time=request.arrival_time,
+                cache_salt=request.cache_salt,
+                priority=request.priority,
+                external_req_id=request.external_req_id,
+            )
+            self.output_processor.add_request(child, engine_input.prompt, parent, index)
+            self.engine_core.add_request(child)
+        return request.request_id
+
+    def step(self) -> list[RequestOutput]:
+        """Take one message of the core in. In this process that computes a step; across processes it waits for one
+        that the core has computed by itself.
+
+        vLLM: v1/engine/llm_engine.py::LLMEngine.step
+        """
+        outputs = self.engine_core.get_output()
+        processed = self.output_processor.process_outputs(outputs.outputs, outputs.timestamp)
+        if processed.reqs_to_abort:
+            self.engine_core.abort_requests(processed.reqs_to_abort)
+        return processed.request_outputs
+
+    def abort_request(self, request_ids: list[str]) -> None:
+        """Give requests up, by external or internal id; unknown ones are ignored.
+
+        vLLM: v1/engine/llm_engine.py::LLMEngine.abort_request
+        """
+        internal_ids = self.output_processor.abort_requests(request_ids)
+        if internal_ids:
+            self.engine_core.abort_requests(internal_ids)
+
+    def reset_prefix_cache(self) -> bool:
+        """vLLM: v1/engine/llm_engine.py::LLMEngine.reset_prefix_cache"""
+        return self.engine_core.call_utility("reset_prefix_cache")
+
+    def shutdown(self) -> None:
+        """vLLM: none, vLLM's engine ends with its client's finalizer"""
+        self.engine_core.shutdown()

@@ -1,0 +1,224 @@
+"""LLM: the facade. `generate()` adds the requests, then loops over steps until its own are done.
+
+Owns: the engine, and the counter that numbers requests.
+Interface: generate, chat, reset_prefix_cache, shutdown; usable in a `with` statement.
+Must not know: how anything is done.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tqdm import tqdm
+
+from minivllm.boundary import boundary
+from minivllm.config import EngineConfig
+from minivllm.engine.input_processor import EngineInput, PromptType
+from minivllm.engine.llm_engine import LLMEngine
+from minivllm.errors import InputError
+from minivllm.models.model_config import load_model_config
+from minivllm.outputs import RequestOutput
+from minivllm.sampling_params import RequestOutputKind, SamplingParams
+
+OnOutput = Callable[[RequestOutput], None]
+
+
+class LLM:
+    """A model, ready to generate. `model` is a Hugging Face folder or hub id; None is the default model.
+
+    Other settings: the fields of EngineConfig. Raises InputError for a wrong setting, ModelError for a model that
+    can't be used.
+
+    vLLM: entrypoints/llm.py::LLM
+    """
+
+    def __init__(self, model: str | None = None, **config: Any) -> None:
+        self.config = EngineConfig.from_kwargs(model=None if model is None else str(model), **config)
+        self.model_config = load_model_config(self.config.model)
+        self.tokenizer = None if self.config.skip_tokenizer_init else self._load_tokenizer()
+        self.llm_engine = LLMEngine(self.config, self.model_config, self.tokenizer)
+        self.request_counter = 0
+        # a caller that forgets to shut down must not leave a process behind
+        self._finalizer = weakref.finalize(self, self.llm_engine.shutdown)
+
+    # ------------------------------------------------------------------ generate and chat
+
+    @boundary("generate")
+    def generate(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        on_output: OnOutput | None = None,
+        priority: int | Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one prompt or several; the answers come in the order of the prompts.
+
+        prompts: a text, token ids, a dict with prompt or prompt_token_ids, or a list of these. sampling_params: one
+        for all, or one each; None: the model's own defaults. on_output is called with every new partial output.
+        priority: one for all, or one each; a smaller one goes first.
+
+        Raises InputError for bad input, EngineDeadError when the core has died. What this call had added is then
+        given up, and the next call returns only its own.
+
+        vLLM: entrypoints/llm.py::LLM.generate
+        """
+        prompt_list = _as_prompt_list(prompts)
+        renderers = [
+            lambda prompt=prompt: self.llm_engine.input_processor.render_cmpl(prompt) for prompt in prompt_list
+        ]
+        return self._run(renderers, sampling_params, use_tqdm, on_output, priority)
+
+    def chat(
+        self,
+        messages: list[dict[str, str]] | list[list[dict[str, str]]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        on_output: OnOutput | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several, through the model's chat template.
+
+        A conversation is a list of messages like {"role": "user", "content": "Hello"}.
+
+        vLLM: entrypoints/llm.py::LLM.chat
+        """
+        if not isinstance(messages, list):
+            raise InputError(f"messages={messages!r} must be a list of messages, or a list of such lists.")
+        conversations = messages if messages and isinstance(messages[0], list) else [messages] if messages else []
+        renderers = [
+            partial(self.llm_engine.input_processor.render_chat, conversation, add_generation_prompt)
+            for conversation in conversations
+        ]
+        return self._run(renderers, sampling_params, use_tqdm, on_output, None)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What the model's authors set in generation_config.json; max_tokens is 16 unless they say otherwise.
+
+        vLLM: entrypoints/llm.py::LLM.get_default_sampling_params
+        """
+        return SamplingParams(**self.model_config.generation_defaults)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks; False while requests run.
+
+        vLLM: entrypoints/llm.py::LLM.reset_prefix_cache
+        """
+        return self.llm_engine.reset_prefix_cache()
+
+    # ------------------------------------------------------------------ the loop
+
+    def _run(
+        self,
+        renderers: list[Callable[[], EngineInput]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        use_tqdm: bool,
+        on_output: OnOutput | None,
+        priority: int | Sequence[int] | None,
+    ) -> list[RequestOutput]:
+        """Add every request, then run until they are done. Whatever goes wrong, they are given up.
+
+        vLLM: entrypoints/offline_utils.py::OfflineInferenceMixin._run_completion
+        """
+        if sampling_params is None:
+            sampling_params = self.get_default_sampling_params()
+        params_list = _one_each(sampling_params, SamplingParams, len(renderers), "sampling_params")
+        priorities = _one_each(0 if priority is None else priority, int, len(renderers), "priority")
+        added: list[str] = []
+        try:
+            for render, params, its_priority in zip(renderers, params_list, priorities, strict=True):
+                engine_input = render()
+                added.append(self._next_request_id())
+                self._add_request(added[-1], engine_input, params, its_priority, streaming=on_output is not None)
+            return self._run_engine(len(added), use_tqdm, on_output)
+        except BaseException:  # Ctrl-C too
+            self.llm_engine.abort_request(added)
+            raise
+
+    def _next_request_id(self) -> str:
+        """The external id: the number of the request in this LLM's life, as text.
+
+        vLLM: utils/counter.py::Counter
+        """
+        self.request_counter += 1
+        return str(self.request_counter - 1)
+
+    def _add_request(
+        self, request_id: str, engine_input: EngineInput, params: SamplingParams, priority: int, streaming: bool
+    ) -> None:
+        """vLLM: entrypoints/offline_utils.py::OfflineInferenceMixin._add_request"""
+        if isinstance(params, SamplingParams):
+            # on the caller's own object, as vLLM does
+            params.output_kind = RequestOutputKind.CUMULATIVE if streaming else RequestOutputKind.FINAL_ONLY
+        self.llm_engine.add_request(request_id, engine_input, params, priority)
+
+    @boundary("run_engine")
+    def _run_engine(self, num_requests: int, use_tqdm: bool, on_output: OnOutput | None) -> list[RequestOutput]:
+        """Step until the caller's table is empty; the outputs sorted as the prompts were.
+
+        vLLM: entrypoints/offline_utils.py::OfflineInferenceMixin._run_engine
+        """
+        finished: list[RequestOutput] = []
+        # disable=None: no bar where nobody watches (no terminal)
+        with tqdm(
+            total=num_requests, desc="Processed prompts", dynamic_ncols=True, disable=None if use_tqdm else True
+        ) as bar:
+            while self.llm_engine.has_unfinished_requests():
+                for output in self.llm_engine.step():
+                    if on_output is not None:
+                        on_output(output)
+                    if output.finished:
+                        finished.append(output)
+                        bar.update()
+        return sorted(finished, key=lambda output: int(output.request_id))
+
+    # ------------------------------------------------------------------ start and end
+
+    def _load_tokenizer(self) -> Any:
+        from minivllm.models.tokenizer import load_tokenizer
+
+        return load_tokenizer(self.config.tokenizer or self.model_config.path)
+
+    def shutdown(self) -> None:
+        """End the core and its process. May be called again.
+
+        vLLM: none, vLLM's LLM ends with its last reference
+        """
+        self._finalizer()
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+
+def _as_prompt_list(prompts: Any) -> list[PromptType]:
+    """One prompt or several, as a list. A list of numbers is one prompt of token ids.
+
+    vLLM: inputs/parse.py::parse_and_batch_prompt (role)
+    """
+    if isinstance(prompts, str | dict):
+        return [prompts]
+    if hasattr(prompts, "tolist"):  # an array: one row of ids, or several
+        prompts = prompts.tolist()
+    if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
+        raise InputError(f"{prompts!r} is no prompt. Give a text, a list of token ids, or a list of either.")
+    if prompts and not isinstance(prompts[0], str | dict | Sequence) and not hasattr(prompts[0], "tolist"):
+        return [prompts]
+    return list(prompts)
+
+
+def _one_each(value: Any, single_type: type, count: int, name: str) -> list[Any]:
+    """`value` for everybody, or its elements if it is a list of the right length.
+
+    vLLM: entrypoints/offline_utils.py::OfflineInferenceMixin._params_to_seq
+    """
+    if isinstance(value, single_type):
+        return [value] * count
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InputError(f"{name}={value!r} must be a {single_type.__name__}, or a list of them, one for each prompt.")
+    if len(value) != count:
+        raise InputError(f"{name} has {len(value)} elements for {count} prompts. Give one, or one for each prompt.")
+    return list(value)
