@@ -9,6 +9,7 @@ KV cache on a CPU takes 256 MiB instead of 92 % of the machine's memory.
 """
 
 import difflib
+import os
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -23,6 +24,7 @@ TraceClock = Literal["monotonic", "logical"]
 
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
 DEFAULT_MAX_NUM_SEQS = 256
+MAX_INT = 2**63 - 1  # what can be sent to the core
 CPU_KV_CACHE_BYTES = 256 * 1024 * 1024
 
 
@@ -69,6 +71,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None  # path of the .jsonl file
     trace_detail: int = 0
     trace_clock: TraceClock = "monotonic"
+    parts: dict[str, str] = {}  # components taken from elsewhere, see parts.py
 
     def __post_init__(self) -> None:
         for field in ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes"):
@@ -76,7 +79,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         self._check_int("num_gpu_blocks_override", minimum=2, note="block 0 is the null block, which no request gets")
         self._check_int("long_prefill_token_threshold", minimum=0, note="0 means no limit")
         self._check_int("max_logprobs", minimum=-1, note="-1 means no limit")
-        self._check_int("seed")
+        self._check_int("seed", minimum=-MAX_INT - 1)
         for field, choices in (
             ("dtype", DType),
             ("device", Device),
@@ -88,8 +91,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, field) not in get_args(choices):
                 names = ", ".join(map(str, get_args(choices)))
                 raise InputError(f"{field}={getattr(self, field)!r} is not one of {names}.")
-        if not isinstance(self.gpu_memory_utilization, int | float) or not 0 < self.gpu_memory_utilization <= 1:
-            raise InputError(f"gpu_memory_utilization={self.gpu_memory_utilization!r} must lie in (0, 1].")
+        self._check_types()
         if None not in (self.max_num_seqs, self.max_num_batched_tokens):
             self._check_budget(self.max_num_seqs, self.max_num_batched_tokens)
 
@@ -101,7 +103,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 near = difflib.get_close_matches(name, cls.__struct_fields__, n=1)
                 hint = f" Did you mean {near[0]}?" if near else f" Known settings: {', '.join(cls.__struct_fields__)}."
                 raise UnknownNameError(f"Unknown setting {name!r}.{hint}")
-        return cls(**settings)
+        return cls(**{name: _plain(value) for name, value in settings.items()})
 
     def resolved(self, max_model_len: int) -> "EngineConfig":
         """The config with `max_model_len`, seats and budget filled in.
@@ -130,6 +132,25 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             self, max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=budget
         )
 
+    def _check_types(self) -> None:
+        for field in ("model", "tokenizer", "hash_seed", "trace"):
+            if not isinstance(getattr(self, field), str | None):
+                raise InputError(f"{field}={getattr(self, field)!r} must be a string.")
+        for field in (
+            "enforce_eager",
+            "enable_prefix_caching",
+            "enable_chunked_prefill",
+            "scheduler_reserve_full_isl",
+            "skip_tokenizer_init",
+        ):
+            if not isinstance(getattr(self, field), bool):
+                raise InputError(f"{field}={getattr(self, field)!r} must be True or False.")
+        if not isinstance(self.multiprocess, bool | None):
+            raise InputError(f"multiprocess={self.multiprocess!r} must be True, False or None (the environment says).")
+        share = self.gpu_memory_utilization
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise InputError(f"gpu_memory_utilization={share!r} must be a number above 0 and at most 1.")
+
     @staticmethod
     def _check_budget(max_num_seqs: int, budget: int) -> None:
         if budget < max_num_seqs:
@@ -138,15 +159,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 "request could get its one token a step. Raise max_num_batched_tokens or lower max_num_seqs."
             )
 
-    def _check_int(self, field: str, minimum: int | None = None, note: str = "") -> None:
+    def _check_int(self, field: str, minimum: int, note: str = "") -> None:
         value = getattr(self, field)
         if value is None and type(self).__struct_defaults__[self.__struct_fields__.index(field)] is None:
             return
         note = f" ({note})" if note else ""
         if isinstance(value, bool) or not isinstance(value, int):
             raise InputError(f"{field}={value!r} must be an integer{note}.")
-        if minimum is not None and value < minimum:
+        if value < minimum:
             raise InputError(f"{field}={value} must be at least {minimum}{note}.")
+        if value > MAX_INT:
+            raise InputError(f"{field}={value} must be at most {MAX_INT}.")
 
 
 def cdiv(a: int, b: int) -> int:
@@ -155,3 +178,10 @@ def cdiv(a: int, b: int) -> int:
     vLLM: utils/math_utils.py::cdiv
     """
     return -(-a // b)
+
+
+def _plain(value: Any) -> Any:
+    """A path as text, and a number of numpy's as Python's: what can be sent to the core."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if hasattr(value, "item") else value

@@ -12,6 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from minivllm.attention.triton_mode import prepare_triton
 from minivllm.boundary import boundary
 from minivllm.config import EngineConfig
 from minivllm.engine.input_processor import EngineInput, PromptType
@@ -35,10 +36,13 @@ class LLM:
 
     def __init__(self, model: str | None = None, **config: Any) -> None:
         self.config = EngineConfig.from_kwargs(model=None if model is None else str(model), **config)
+        prepare_triton(self.config.attention_backend, self.config.device)  # before transformers imports triton
         self.model_config = load_model_config(self.config.model)
         self.tokenizer = None if self.config.skip_tokenizer_init else self._load_tokenizer()
         self.llm_engine = LLMEngine(self.config, self.model_config, self.tokenizer)
         self.request_counter = 0
+        if self.llm_engine.trace:
+            self.llm_engine.trace.observe(self)
         # a caller that forgets to shut down must not leave a process behind
         self._finalizer = weakref.finalize(self, self.llm_engine.shutdown)
 
@@ -70,6 +74,7 @@ class LLM:
         ]
         return self._run(renderers, sampling_params, use_tqdm, on_output, priority)
 
+    @boundary("chat")
     def chat(
         self,
         messages: list[dict[str, str]] | list[list[dict[str, str]]],
@@ -121,6 +126,11 @@ class LLM:
 
         vLLM: entrypoints/offline_utils.py::OfflineInferenceMixin._run_completion
         """
+        if self.llm_engine.has_unfinished_requests():
+            raise InputError(
+                "This LLM is in the middle of another generate or chat (a call from on_output, or from another "
+                "thread). Wait until it has returned, or make a second LLM."
+            )
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
         params_list = _one_each(sampling_params, SamplingParams, len(renderers), "sampling_params")
@@ -129,14 +139,14 @@ class LLM:
         try:
             for render, params, its_priority in zip(renderers, params_list, priorities, strict=True):
                 engine_input = render()
-                added.append(self._next_request_id())
+                added.append(self.next_request_id())
                 self._add_request(added[-1], engine_input, params, its_priority, streaming=on_output is not None)
             return self._run_engine(len(added), use_tqdm, on_output)
         except BaseException:  # Ctrl-C too
             self.llm_engine.abort_request(added)
             raise
 
-    def _next_request_id(self) -> str:
+    def next_request_id(self) -> str:
         """The external id: the number of the request in this LLM's life, as text.
 
         vLLM: utils/counter.py::Counter
@@ -197,7 +207,7 @@ class LLM:
 def _as_prompt_list(prompts: Any) -> list[PromptType]:
     """One prompt or several, as a list. A list of numbers is one prompt of token ids.
 
-    vLLM: inputs/parse.py::parse_and_batch_prompt (role)
+    vLLM: renderers/inputs/preprocess.py::prompt_to_seq
     """
     if isinstance(prompts, str | dict):
         return [prompts]
@@ -205,7 +215,7 @@ def _as_prompt_list(prompts: Any) -> list[PromptType]:
         prompts = prompts.tolist()
     if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
         raise InputError(f"{prompts!r} is no prompt. Give a text, a list of token ids, or a list of either.")
-    if prompts and not isinstance(prompts[0], str | dict | Sequence) and not hasattr(prompts[0], "tolist"):
+    if prompts and not hasattr(prompts[0], "__len__"):
         return [prompts]
     return list(prompts)
 
@@ -218,7 +228,9 @@ def _one_each(value: Any, single_type: type, count: int, name: str) -> list[Any]
     if isinstance(value, single_type):
         return [value] * count
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise InputError(f"{name}={value!r} must be a {single_type.__name__}, or a list of them, one for each prompt.")
+        raise InputError(
+            f"{name}={value!r} must be of type {single_type.__name__}, or a list with one for each prompt."
+        )
     if len(value) != count:
         raise InputError(f"{name} has {len(value)} elements for {count} prompts. Give one, or one for each prompt.")
     return list(value)

@@ -5,6 +5,7 @@ It crosses the process boundary as a map of the fields that differ from their de
 
 import difflib
 import math
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -14,7 +15,17 @@ import msgspec
 from minivllm.errors import InputError, UnknownNameError
 
 SAMPLING_EPS = 1e-5  # below it a temperature means greedy
-MIN_TEMPERATURE = 0.01  # between the two it is raised to this
+MIN_TEMPERATURE = 0.01  # anything between 0 and this is raised to it
+MAX_N = 16384
+MAX_INT = 2**63 - 1
+HUGE = 1e10  # biases and penalties beyond it would make infinities of float32 logits
+SWITCHES = (
+    "ignore_eos",
+    "detokenize",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "include_stop_str_in_output",
+)
 
 
 class SamplingType(IntEnum):
@@ -51,7 +62,7 @@ class _Checked(type(msgspec.Struct)):
 class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass=_Checked):
     """How to sample and when to stop. Raises InputError for a value outside its limits.
 
-    temperature below 1e-5 means greedy, between that and 0.01 it becomes 0.01. top_k 0 or -1 and top_p 1.0 are off.
+    temperature 0 means greedy, anything between that and 0.01 becomes 0.01. top_k 0 or -1 and top_p 1.0 are off.
     The first `min_tokens` tokens can't be stop tokens. A fixed `seed` gives the same tokens in any company.
 
     vLLM: sampling_params.py::SamplingParams (simplified: no beam search, structured output, bad vocabulary checks)
@@ -89,12 +100,17 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
     _bad_words_token_ids: list[list[int]] | None = None
 
     def __post_init__(self) -> None:
-        self.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
-        self.stop_token_ids = list(self.stop_token_ids or [])
+        for name in self.__struct_fields__:
+            if not name.startswith("_"):
+                setattr(self, name, _plain(getattr(self, name)))
+        if isinstance(self.stop, str):
+            self.stop = [self.stop]
+        self.stop = [] if self.stop is None else self.stop
+        self.stop_token_ids = [] if self.stop_token_ids is None else self.stop_token_ids
         self.check()
         if self.seed == -1:
             self.seed = None
-        if SAMPLING_EPS <= self.temperature < MIN_TEMPERATURE:
+        if 0 < self.temperature < MIN_TEMPERATURE:
             self.temperature = MIN_TEMPERATURE
         if self.sampling_type is SamplingType.GREEDY:
             if self.n > 1:
@@ -116,15 +132,11 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
         return SamplingType.RANDOM if self.seed is None else SamplingType.RANDOM_SEED
 
     def clone(self) -> "SamplingParams":
-        """A copy that shares no list with the caller's object.
+        """A copy that shares no list with the caller's object. Checked anew: a field may have been changed.
 
         vLLM: sampling_params.py::SamplingParams.clone
         """
-        copied = {
-            name: value.copy() if isinstance(value, list | dict | set) else value
-            for name, value in msgspec.structs.asdict(self).items()
-        }
-        return type(self)(**copied)
+        return type(self)(**msgspec.structs.asdict(self))
 
     def set_stop_tokens(self, eos_token_id: int | None, other_eos_token_ids: Sequence[int] = ()) -> None:
         """Fill in the end-of-text ids: the tokenizer's, and the others that the model's authors name.
@@ -146,17 +158,17 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
         """Raise InputError for a value outside its limits.
 
         vLLM: sampling_params.py::SamplingParams._verify_args"""
-        self._number("n", minimum=1, integer=True)
+        self._number("n", minimum=1, maximum=MAX_N, integer=True)
         self._number("presence_penalty", minimum=-2, maximum=2)
         self._number("frequency_penalty", minimum=-2, maximum=2)
-        self._number("repetition_penalty", above=0)
-        self._number("temperature", minimum=0, note="0 means greedy")
+        self._number("repetition_penalty", minimum=1 / HUGE, maximum=HUGE, note="1.0 turns it off")
+        self._number("temperature", minimum=0, maximum=HUGE, note="0 means greedy")
         self._number("top_p", above=0, maximum=1, note="1.0 turns it off")
         self._number("top_k", minimum=-1, integer=True, note="0 or -1 turns it off")
         self._number("min_p", minimum=0, maximum=1, note="0 turns it off")
         self._number("min_tokens", minimum=0, integer=True)
         if self.seed is not None:
-            self._number("seed", minimum=-(2**63), maximum=2**63 - 1, integer=True)
+            self._number("seed", minimum=-MAX_INT - 1, maximum=MAX_INT - self.n + 1, integer=True)
         if self.max_tokens is not None:
             self._number("max_tokens", minimum=1, integer=True, note="None means up to max_model_len")
             if self.min_tokens > self.max_tokens:
@@ -168,11 +180,11 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
                 self._number(field, minimum=-1, integer=True, note="-1 means the whole vocabulary")
         self._check_stops()
         self._check_token_sets()
+        self._check_switches()
 
     def _check_stops(self) -> None:
-        for text in self.stop:
-            if not isinstance(text, str) or not text:
-                raise InputError(f"stop={self.stop!r} must hold strings that are not empty.")
+        if not isinstance(self.stop, list) or not all(is_text(text) and text for text in self.stop):
+            raise InputError(f"stop={self.stop!r} must be a string that is not empty, or a list of them.")
         if self.stop and not self.detokenize:
             raise InputError(
                 f"stop={self.stop!r} with detokenize=False: stop strings are looked for in the text. "
@@ -190,14 +202,28 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
                 raise InputError(f"logit_bias={self.logit_bias!r} must be a dict of token id to number.")
             self._ids("logit_bias", list(self.logit_bias))
             for token, bias in self.logit_bias.items():
-                if not isinstance(bias, int | float) or math.isnan(bias):
-                    raise InputError(f"logit_bias[{token}]={bias!r} must be a number.")
-        for word in self.bad_words or ():
-            if not isinstance(word, str) or not word.strip():
-                raise InputError(f"bad_words={self.bad_words!r} must hold strings that are more than blanks.")
+                if not _is_number(bias) or not (-HUGE <= bias <= HUGE or bias == -math.inf):
+                    raise InputError(
+                        f"logit_bias[{token}]={bias!r} must be a number from {-HUGE:g} to {HUGE:g}, or -inf, which "
+                        "forbids the token."
+                    )
+        words = [] if self.bad_words is None else self.bad_words
+        if not isinstance(words, list) or not all(is_text(word) and word.strip() for word in words):
+            raise InputError(f"bad_words={self.bad_words!r} must be a list of strings that are more than blanks.")
+
+    def _check_switches(self) -> None:
+        for field in SWITCHES:
+            if not isinstance(getattr(self, field), bool):
+                raise InputError(f"{field}={getattr(self, field)!r} must be True or False.")
+        if not isinstance(self.skip_reading_prefix_cache, bool | None):
+            raise InputError(f"skip_reading_prefix_cache={self.skip_reading_prefix_cache!r} must be True or False.")
+        if not isinstance(self.output_kind, RequestOutputKind):
+            raise InputError(f"output_kind={self.output_kind!r} must be a RequestOutputKind.")
 
     @staticmethod
     def _ids(field: str, ids: list[int]) -> None:
+        if not isinstance(ids, list):
+            raise InputError(f"{field}={ids!r} must be a list of token ids.")
         for token in ids:
             if isinstance(token, bool) or not isinstance(token, int) or token < 0:
                 raise InputError(f"{field} holds {token!r}, which is not a token id (an integer from 0).")
@@ -212,14 +238,34 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
         note: str = "",
     ) -> None:
         value = getattr(self, field)
+        if maximum is None and _is_number(value) and value > MAX_INT:
+            maximum = MAX_INT  # the most that can be sent to the core
         wanted = "an integer" if integer else "a number"
         limits = [f"at least {minimum}"] if minimum is not None else []
         limits += [f"above {above}"] if above is not None else []
         limits += [f"at most {maximum}"] if maximum is not None else []
-        right_type = isinstance(value, int if integer else int | float) and not isinstance(value, bool)
-        inside = right_type and not math.isnan(value) and not math.isinf(value)
+        inside = _is_number(value) and (isinstance(value, int) or not integer)
         inside = inside and (minimum is None or value >= minimum) and (above is None or value > above)
         inside = inside and (maximum is None or value <= maximum)
         if not inside:
             rule = f"{wanted}{', ' if limits else ''}{' and '.join(limits)}"
             raise InputError(f"{field}={value!r} must be {rule}{f' ({note})' if note else ''}.")
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a string that can be written as UTF-8, which half of a surrogate pair can't."""
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+
+
+def _is_number(value: Any) -> bool:
+    """NaN is no number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of numpy or torch as Python's own, which alone can be sent to the core; lists as new lists."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 VOCAB_SIZE = 320  # 3 special tokens, 256 bytes, and merges
 EOS_TOKEN_ID = 2
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]  # ids 0, 1, 2
@@ -47,8 +46,11 @@ def write_tiny_model(
     tokenizer: bool = True,
     **config_fields: Any,
 ) -> Path:
-    """Write a model of `family` to `folder`. `rope` is config.json's rope_parameters, `generation` goes into
-    generation_config.json, `config_fields` into config.json."""
+    """Write a model of `family` (llama, mistral, qwen2 or qwen3) to `folder`.
+
+    `rope` is config.json's rope_parameters, `generation` goes into generation_config.json, `config_fields` into
+    config.json.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 

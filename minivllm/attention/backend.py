@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 import torch
 
 from minivllm.attention.metadata import AttentionMetadata, CommonAttentionMetadata
+from minivllm.attention.triton_mode import check_triton
 from minivllm.boundary import boundary
 from minivllm.config import AttentionBackendName
-from minivllm.errors import InputError
 
 
 class AttentionBackend(ABC):
@@ -93,4 +93,7 @@ def get_attn_backend(
         from minivllm.attention.torch_backend import TorchBackend
 
         return TorchBackend(num_heads, num_kv_heads, head_size, block_size)
-    raise InputError(f"attention_backend={name!r} is not there yet. Use attention_backend='torch'.")
+    check_triton(torch.device(device).type)
+    from minivllm.attention.triton_backend import TritonBackend
+
+    return TritonBackend(num_heads, num_kv_heads, head_size, block_size)

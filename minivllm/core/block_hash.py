@@ -44,7 +44,7 @@ def extend_block_hashes(
 
     `cache_salt` keeps tenants apart. It enters block 0 only; the chain carries it on.
 
-    vLLM: v1/core/kv_cache_utils.py::get_request_block_hasher (its inner function)
+    vLLM: v1/core/kv_cache_utils.py::get_request_block_hasher.request_block_hasher
     """
     for start in range(len(block_hashes) * block_size, len(token_ids) - block_size + 1, block_size):
         parent = block_hashes[-1] if block_hashes else none_hash

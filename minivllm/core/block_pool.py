@@ -184,6 +184,7 @@ class BlockPool:
         """
         return [block.block_id for block in blocks if self._maybe_evict_cached_block(block)]
 
+    @boundary("reset_prefix_cache")
     def reset_prefix_cache(self) -> bool:
         """Forget every hash. False, and nothing happens, while any block is in use.
 

@@ -144,6 +144,7 @@ class KVCacheManager:
         blocks = self.req_to_blocks.pop(request.request_id, [])
         self.block_pool.free_blocks(blocks[::-1])
 
+    @boundary("forget_uncomputed_blocks")
     def forget_uncomputed_blocks(self, request: Request) -> list[int]:
         """Take back the hashes of a request's own blocks that its K and V have not reached; returns their ids.
 

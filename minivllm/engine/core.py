@@ -17,6 +17,7 @@ from minivllm.core.scheduler import Scheduler
 from minivllm.engine.messages import EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest
 from minivllm.errors import InputError
 from minivllm.models.model_config import ModelConfig, check_max_model_len
+from minivllm.parts import check_parts, load_part
 from minivllm.worker.executor import UniProcExecutor
 
 
@@ -24,10 +25,16 @@ class EngineCore:
     """vLLM: v1/engine/core.py::EngineCore (simplified: synchronous scheduling only)"""
 
     def __init__(self, config: EngineConfig, model_config: ModelConfig) -> None:
+        check_parts(config.parts)
         self.model_executor = UniProcExecutor(config, model_config)
         self.config, self.num_gpu_blocks = self._initialize_kv_caches(config, model_config)
-        pool = BlockPool(self.num_gpu_blocks, self.config.enable_prefix_caching)
-        self.scheduler = Scheduler(self.config, KVCacheManager(self.config, pool))
+        # these three classes, unless the config names others
+        block_pool, kv_cache_manager, scheduler = (
+            load_part(seam, config.parts) for seam in ("block_pool", "kv_cache_manager", "scheduler")
+        )
+        pool: BlockPool = block_pool(self.num_gpu_blocks, self.config.enable_prefix_caching)
+        manager: KVCacheManager = kv_cache_manager(self.config, pool)
+        self.scheduler: Scheduler = scheduler(self.config, manager)
         self.request_block_hasher = None
         if self.config.enable_prefix_caching:
             none_hash = init_none_hash(self.config.hash_seed)

@@ -94,13 +94,15 @@ class InprocClient(EngineCoreClient):
     def add_request(self, request: EngineCoreRequest) -> None:
         """vLLM: v1/engine/core_client.py::InprocClient.add_request"""
         core = self._core()
-        core.add_request(core.preprocess_add_request(request))
+        with _uninterrupted():
+            core.add_request(core.preprocess_add_request(request))
 
     @boundary("abort_requests")
     def abort_requests(self, request_ids: list[str]) -> None:
         """vLLM: v1/engine/core_client.py::InprocClient.abort_requests"""
         if self.engine_core is not None:
-            self.engine_core.abort_requests(request_ids)
+            with _uninterrupted():
+                self.engine_core.abort_requests(request_ids)
 
     @boundary("get_output")
     def get_output(self) -> EngineCoreOutputs:
@@ -130,7 +132,8 @@ class InprocClient(EngineCoreClient):
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the step is over: half a step would leave plan, cache and batch at odds."""
+    """Let Ctrl-C wait until the work is done: half a step would leave plan, cache and batch at odds, half a message
+    would spoil the next one."""
     if threading.current_thread() is not threading.main_thread():
         yield  # KeyboardInterrupt comes to the main thread only
         return
@@ -217,7 +220,8 @@ class SyncMPClient(EngineCoreClient):
         if self.dead is not None:
             raise self.dead
         frames = request_frames(ENGINE_IDENTITY, request_type, payload, self.encoder)
-        self.input_socket.send_multipart(frames, copy=False)
+        with _uninterrupted():
+            self.input_socket.send_multipart(frames, copy=False)
         return frames
 
     # ------------------------------------------------------------------ from the core
@@ -238,7 +242,7 @@ class SyncMPClient(EngineCoreClient):
     def _process_output_socket(self, socket: zmq.Socket) -> None:
         """The output thread: decode, and give to whoever waits.
 
-        vLLM: v1/engine/core_client.py::SyncMPClient.__init__ (process_outputs_socket)
+        vLLM: v1/engine/core_client.py::SyncMPClient.__init__.process_outputs_socket
         """
         try:
             while not self._closing:
@@ -257,7 +261,7 @@ class SyncMPClient(EngineCoreClient):
     def receive(self, frames: Sequence[Frame]) -> EngineCoreOutputs:
         """One message from the core. The answer to a utility call goes to its caller, all else to get_output.
 
-        vLLM: v1/engine/core_client.py::SyncMPClient.__init__ (process_outputs_socket)
+        vLLM: v1/engine/core_client.py::SyncMPClient.__init__.process_outputs_socket
         """
         outputs = self.decoder.decode(frames)
         answer = outputs.utility_output
@@ -306,6 +310,9 @@ class SyncMPClient(EngineCoreClient):
             message = msgspec.msgpack.decode(payload)
             if message["status"] == "HELLO":
                 handshake.send_multipart([identity, msgspec.msgpack.encode(metadata)])
+            elif message["status"] == "CLOCK":  # the core compares its clock with ours, for a trace
+                received = time.perf_counter_ns()
+                handshake.send_multipart([identity, msgspec.msgpack.encode((received, time.perf_counter_ns()))])
             elif message["status"] == "FAILED":
                 error_class = {"InputError": InputError, "ModelError": ModelError}[message["error"]]
                 raise error_class(message["message"])

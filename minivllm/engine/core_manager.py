@@ -29,7 +29,8 @@ class CoreEngineProcManager:
         self.process = subprocess.Popen(
             # -P: a file of the caller's folder must not stand in for a module
             [sys.executable, "-P", "-m", "minivllm.engine.core_proc", handshake_address, str(os.getpid())],
-            env={**os.environ, "PYTHONPATH": path},
+            # PASSIVE: torch's threads don't spin while they wait, which on a busy machine costs most of the time
+            env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             process_group=0,  # Ctrl-C in a terminal goes to the caller alone

@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -223,12 +224,23 @@ def run_engine_core(handshake_address: str, parent_pid: int) -> None:
         context.term()
         return
     signal.signal(signal.SIGTERM, lambda *_: core.request_shutdown())
+    recorder = None
+    if metadata.config.trace:
+        from minivllm.trace.attach import trace_core
+
+        recorder = trace_core(core, metadata.model_config, partial(_ask_clock, handshake))
     ready = threading.Event()
     threading.Thread(
-        target=core.process_input_sockets, args=(context, metadata.input_address, ready), daemon=True
+        target=_end_with,
+        args=(core.process_input_sockets, context, metadata.input_address, ready),
+        name="input",
+        daemon=True,
     ).start()
     output_thread = threading.Thread(
-        target=core.process_output_sockets, args=(context, metadata.output_address), daemon=True
+        target=_end_with,
+        args=(core.process_output_sockets, context, metadata.output_address),
+        name="output",
+        daemon=True,
     )
     output_thread.start()
     ready.wait()
@@ -239,6 +251,24 @@ def run_engine_core(handshake_address: str, parent_pid: int) -> None:
         # after an error too: the caller must not wait for an answer
         core.output_queue.put(ENGINE_CORE_DEAD)
         output_thread.join(timeout=LINGER_MS / 1000)
+        if recorder is not None:
+            recorder.close()
+
+
+def _ask_clock(handshake: zmq.Socket) -> tuple[int, int]:
+    """When the caller had our question, and when it answered: ns on its clock."""
+    handshake.send(msgspec.msgpack.encode({"status": "CLOCK"}))
+    return msgspec.msgpack.decode(handshake.recv())
+
+
+def _end_with(task: Callable[..., None], *args: Any) -> None:
+    """Run a thread's task; its error ends the process, since the caller would wait for ever for what it should do."""
+    try:
+        task(*args)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _exit_with_parent(parent_pid: int, socket_dir: Path) -> None:

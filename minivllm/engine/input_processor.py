@@ -8,7 +8,7 @@ Must not know: blocks, or which other requests there are.
 import operator
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from minivllm.config import EngineConfig
 from minivllm.engine.messages import EngineCoreRequest
 from minivllm.errors import InputError
 from minivllm.models.model_config import ModelConfig
-from minivllm.sampling_params import SamplingParams
+from minivllm.sampling_params import MAX_INT, SamplingParams, is_text
 
 PromptType = str | Sequence[int] | Mapping[str, Any]  # text, token ids, or {"prompt" | "prompt_token_ids": …}
 
@@ -35,11 +35,25 @@ class EngineInput(msgspec.Struct):
     cache_salt: str | None = None
 
 
+def random_id_suffix() -> str:
+    """Eight hex digits that nobody has had before.
+
+    vLLM: utils/__init__.py::random_uuid
+    """
+    return uuid.uuid4().hex[:8]
+
+
 class InputProcessor:
     """vLLM: v1/engine/input_processor.py::InputProcessor (with renderers/base.py::BaseRenderer)"""
 
     def __init__(
-        self, config: EngineConfig, model_config: ModelConfig, max_model_len: int, tokenizer: Any | None
+        self,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        max_model_len: int,
+        tokenizer: Any | None,
+        id_suffix: Callable[[], str] = random_id_suffix,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.max_logprobs = config.max_logprobs
         self.policy = config.scheduling_policy
@@ -47,6 +61,8 @@ class InputProcessor:
         self.vocab_size = model_config.vocab_size
         self.eos_token_ids = model_config.eos_token_ids
         self.tokenizer = tokenizer
+        self.id_suffix = id_suffix
+        self.clock = clock  # of arrival times
 
     # ------------------------------------------------------------------ text to token ids
 
@@ -56,7 +72,7 @@ class InputProcessor:
 
         vLLM: renderers/base.py::BaseRenderer.render_cmpl
         """
-        arrival_time = time.time()
+        arrival_time = self.clock()
         cache_salt = None
         if isinstance(prompt, Mapping):
             unknown = set(prompt) - {"prompt", "prompt_token_ids", "cache_salt"}
@@ -70,9 +86,10 @@ class InputProcessor:
         else:
             text, token_ids = (prompt, None) if isinstance(prompt, str) else (None, prompt)
         if token_ids is None:
-            if not isinstance(text, str):
-                raise InputError(f"prompt={text!r} is not a text.")
+            self._check_text("prompt", text)
             token_ids = self._tokenizer_for("a text prompt").encode(text)
+        if cache_salt is not None:
+            self._check_text("cache_salt", cache_salt)
         return EngineInput(self._as_token_ids(token_ids), text, arrival_time, cache_salt)
 
     @boundary("render_chat")
@@ -81,16 +98,27 @@ class InputProcessor:
 
         vLLM: renderers/base.py::BaseRenderer.render_chat
         """
-        arrival_time = time.time()
+        arrival_time = self.clock()
         tokenizer = self._tokenizer_for("a chat")
         if not tokenizer.chat_template:
             raise InputError("This model has no chat template. Use generate() with a prompt that you format yourself.")
+        if not messages:
+            raise InputError("The conversation is empty: it has no message. Give at least one.")
         for message in messages:
             if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
                 raise InputError(f"The chat message {message!r} must be a dict with the keys role and content.")
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt)
+        try:
+            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt)
+        except Exception as error:  # a template may raise what it likes
+            raise InputError(f"The model's chat template does not take these messages: {error}") from error
+        self._check_text("The conversation", text)
         token_ids = tokenizer.encode(text, add_special_tokens=False)
         return EngineInput(self._as_token_ids(token_ids), text, arrival_time)
+
+    @staticmethod
+    def _check_text(what: str, text: Any) -> None:
+        if not is_text(text):
+            raise InputError(f"{what}={text!r} is no text: it must be a string that can be written as UTF-8.")
 
     def _tokenizer_for(self, what: str) -> Any:
         if self.tokenizer is None:
@@ -127,11 +155,13 @@ class InputProcessor:
 
         vLLM: v1/engine/input_processor.py::InputProcessor.process_inputs
         """
+        if not isinstance(params, SamplingParams):
+            raise InputError(f"sampling_params={params!r} must be a SamplingParams or a list of them.")
+        params = params.clone()
         prompt_len = len(engine_input.prompt_token_ids)
         self._check_prompt_len(prompt_len)
         self._check_params(params, prompt_len)
         self._check_priority(priority)
-        params = params.clone()
         if params.max_tokens is None:
             params.max_tokens = self.max_model_len - prompt_len
         tokenizer_eos = self.tokenizer.eos_token_id if self.tokenizer is not None else None
@@ -153,7 +183,7 @@ class InputProcessor:
         vLLM: v1/engine/input_processor.py::InputProcessor.assign_request_id
         """
         request.external_req_id = request.request_id
-        request.request_id = f"{request.external_req_id}-{uuid.uuid4().hex[:8]}"
+        request.request_id = f"{request.external_req_id}-{self.id_suffix()}"
 
     def _check_prompt_len(self, prompt_len: int) -> None:
         """vLLM: v1/engine/input_processor.py::InputProcessor._validate_prompt_len"""
@@ -167,9 +197,6 @@ class InputProcessor:
 
     def _check_params(self, params: SamplingParams, prompt_len: int) -> None:
         """vLLM: sampling_params.py::SamplingParams.verify"""
-        if not isinstance(params, SamplingParams):
-            raise InputError(f"sampling_params={params!r} must be a SamplingParams or a list of them.")
-        params.check()  # the caller may have changed a field since it was made
         room = self.max_model_len - prompt_len
         if params.min_tokens > room:
             raise InputError(
@@ -177,12 +204,7 @@ class InputProcessor:
                 f"{self.max_model_len} leaves after a prompt of {prompt_len}. Lower min_tokens."
             )
         for field in ("logprobs", "prompt_logprobs"):
-            value = getattr(params, field)
-            if value is not None and self.max_logprobs != -1 and (value == -1 or value > self.max_logprobs):
-                raise InputError(
-                    f"{field}={value} is more than max_logprobs={self.max_logprobs}. Ask for fewer, or build the LLM "
-                    "with a larger max_logprobs (-1 for no limit)."
-                )
+            self._check_logprobs(field, getattr(params, field))
         for field in ("logit_bias", "allowed_token_ids", "stop_token_ids"):
             for token_id in getattr(params, field) or ():
                 if token_id >= self.vocab_size:
@@ -193,9 +215,23 @@ class InputProcessor:
         if (params.stop or params.bad_words) and self.tokenizer is None:
             raise InputError("stop and bad_words need the tokenizer, but skip_tokenizer_init=True. Use token ids.")
 
+    def _check_logprobs(self, field: str, value: int | None) -> None:
+        wanted = self.vocab_size if value == -1 else value
+        if wanted is not None and self.max_logprobs != -1 and wanted > self.max_logprobs:
+            raise InputError(
+                f"{field}={value} is more than max_logprobs={self.max_logprobs}. Ask for fewer, or build the LLM "
+                "with a larger max_logprobs (-1 for no limit)."
+            )
+        if wanted is not None and wanted > self.vocab_size:
+            raise InputError(
+                f"{field}={value} is more than the {self.vocab_size} tokens of the vocabulary. Use -1 for all of them."
+            )
+
     def _check_priority(self, priority: int) -> None:
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise InputError(f"priority={priority!r} must be an integer; a smaller one goes first.")
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_INT:
+            raise InputError(
+                f"priority={priority!r} must be an integer from {-MAX_INT} to {MAX_INT}; a smaller one goes first."
+            )
         if priority != 0 and self.policy != "priority":
             raise InputError(
                 f"priority={priority} has no effect with scheduling_policy={self.policy!r}. "

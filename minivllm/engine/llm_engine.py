@@ -23,9 +23,20 @@ class LLMEngine:
     """vLLM: v1/engine/llm_engine.py::LLMEngine"""
 
     def __init__(self, config: EngineConfig, model_config: ModelConfig, tokenizer: Any | None) -> None:
+        self.trace = None
+        if config.trace:
+            from minivllm.trace.attach import CallerTrace
+
+            self.trace = CallerTrace(config)
+            config = self.trace.config
+        sources = self.trace.input_sources() if self.trace else {}
         self.output_processor = OutputProcessor(tokenizer)
         self.engine_core: EngineCoreClient = make_client(config, model_config)
-        self.input_processor = InputProcessor(config, model_config, self.engine_core.ready.max_model_len, tokenizer)
+        self.input_processor = InputProcessor(
+            config, model_config, self.engine_core.ready.max_model_len, tokenizer, **sources
+        )
+        if self.trace:
+            self.trace.attach(self, model_config)
 
     def has_unfinished_requests(self) -> bool:
         """Whether the caller still waits for something: the caller's own table decides, not the core.
@@ -90,3 +101,5 @@ class LLMEngine:
     def shutdown(self) -> None:
         """vLLM: none, vLLM's engine ends with its client's finalizer"""
         self.engine_core.shutdown()
+        if self.trace:
+            self.trace.close()

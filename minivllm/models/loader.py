@@ -60,7 +60,7 @@ def _find_tensors(model_config: ModelConfig, expected: dict[str, tuple[int, ...]
                     unexpected.append(name)
                 elif shape != expected[name]:
                     misshapen.append(f"{name} ({shape} instead of {expected[name]})")
-                places.setdefault(name, path)
+                places[name] = path
     missing = [name for name in expected if name not in places]
     problems = [
         f"{kind}: {_first(names)}"

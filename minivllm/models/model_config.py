@@ -205,15 +205,17 @@ def _refuse_not_covered(raw: dict[str, Any], folder: Path) -> None:
     partial = rope.get("partial_rotary_factor", raw.get("partial_rotary_factor")) or 1.0
     if partial != 1.0:
         raise ModelError(f"partial_rotary_factor={partial} of {folder} is not covered: RoPE must turn whole heads.")
+    if (raw.get("head_dim") or 0) % 2:
+        raise ModelError(f"head_dim={raw['head_dim']} of {folder} is odd, but RoPE turns pairs of dimensions.")
 
 
 def _check_shape(config: ModelConfig) -> None:
     if config.dtype not in DTYPES:
         raise ModelError(f"dtype={config.dtype!r} of {config.path} is not covered. Covered: {', '.join(DTYPES)}.")
-    if config.num_attention_heads % config.num_kv_heads or config.head_size % 2:
+    if config.num_attention_heads % config.num_kv_heads:
         raise ModelError(
-            f"{config.path} has {config.num_attention_heads} query heads, {config.num_kv_heads} KV heads and head size "
-            f"{config.head_size}: the query heads must be a multiple of the KV heads, and the head size even."
+            f"{config.path} has {config.num_attention_heads} query heads and {config.num_kv_heads} KV heads: the query "
+            "heads must be a multiple of the KV heads."
         )
 
 

@@ -42,6 +42,7 @@ class SamplerOutput:
 
     sampled_token_ids: torch.Tensor  # int64[R]
     logprobs_tensors: LogprobsTensors | None
+    processed_logits: torch.Tensor  # float32[R, V]; what the tokens were chosen from
 
 
 class Sampler:
@@ -73,7 +74,7 @@ class Sampler:
             # of the raw logits: before bias, penalties, temperature and cuts
             raw_logprobs = logits.log_softmax(dim=-1, dtype=torch.float32)
             logprobs = gather_logprobs(raw_logprobs, metadata.max_num_logprobs, sampled)
-        return SamplerOutput(sampled, logprobs)
+        return SamplerOutput(sampled, logprobs, processed)
 
 
 def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Tensor | None, torch.Tensor]:

@@ -1,0 +1,52 @@
+"""The trace: what happened at every boundary, written while the engine runs, looked at without it.
+
+    from minivllm.trace import Trace, format_life
+    trace = Trace.load("traces/out/hello.jsonl")
+    print(format_life(trace, "0"))
+
+Detail 0 has ids, lengths, counters, block tables, slots, positions, message sizes. Detail 1 adds, for each layer, the
+shapes of what its attention gets. Detail 2 adds values: the likeliest tokens and the length of the hidden states.
+
+The names below are loaded at first use. None of them needs torch, a model, or the engine.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minivllm.trace.events import KINDS, Event
+    from minivllm.trace.recorder import MemorySink, Recorder
+    from minivllm.trace.replay import Cursor, Trace
+    from minivllm.trace.state import State
+    from minivllm.trace.store import TraceError
+    from minivllm.trace.table import format_life
+
+_HOMES = {
+    "KINDS": "events",
+    "Event": "events",
+    "MemorySink": "recorder",
+    "Recorder": "recorder",
+    "Cursor": "replay",
+    "Trace": "replay",
+    "State": "state",
+    "TraceError": "store",
+    "format_life": "table",
+}
+
+__all__ = ["KINDS", "Cursor", "Event", "MemorySink", "Recorder", "State", "Trace", "TraceError", "format_life", "load"]
+
+
+def load(path: str, *more: str) -> "Trace":
+    """Read a trace: see Trace.load.
+
+    vLLM: none, vLLM writes no trace
+    """
+    from minivllm.trace.replay import Trace
+
+    return Trace.load(path, *more)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'minivllm.trace' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"minivllm.trace.{_HOMES[name]}"), name)

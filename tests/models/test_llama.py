@@ -10,10 +10,11 @@ import torch
 from paged_driver import PagedDriver
 from tiny_models import VOCAB_SIZE, tiny_model
 from transformers import AutoModelForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from minivllm.attention.backend import get_attn_backend
 from minivllm.boundary import boundaries
-from minivllm.models.llama import LlamaForCausalLM
+from minivllm.models.llama import LlamaForCausalLM, RMSNorm
 from minivllm.models.loader import load_model
 from minivllm.models.model_config import load_model_config
 
@@ -127,6 +128,15 @@ def test_bfloat16_is_close_to_transformers() -> None:
     assert logits.dtype == torch.bfloat16
     relative = (logits - expected).float().norm() / expected.float().norm()
     assert relative < 0.03
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rms_norm_rounds_as_transformers_does(dtype: torch.dtype) -> None:
+    ours, theirs = RMSNorm(64, 1e-5).to(dtype), LlamaRMSNorm(64, 1e-5).to(dtype)
+    x, weight = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(0)).to(dtype)
+    for norm in (ours, theirs):
+        norm.weight = torch.nn.Parameter(weight[0])
+    assert torch.equal(ours(x), theirs(x))
 
 
 def test_rope_frequencies_stay_float32_in_a_bfloat16_model() -> None:

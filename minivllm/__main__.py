@@ -1,0 +1,255 @@
+"""The command line: `minivllm trace | generate | model | doctor | record | lockstep | refs | …`.
+
+Owns: arguments, what is printed, exit status. A mistake of the user's is one line on stderr and status 2, an engine
+that died is status 1; neither shows a traceback.
+Must not know: how anything is done.
+"""
+
+import argparse
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from minivllm import __version__
+from minivllm.errors import EngineDeadError, InputError, ModelError
+
+DEFAULT_PROMPT = "What is the capital of France?"
+DEFAULT_MAX_TOKENS = 64
+TRACE_DIR = Path("traces/out")
+# commands that bring their own arguments; importing them must be cheap
+MODULE_COMMANDS = (
+    ("lockstep", "minivllm.lockstep.command", "compare the engine with recordings of the real vLLM"),
+    ("refs", "minivllm.refs.cli", "check the references to vLLM's source; what moved in another version"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status.
+
+    vLLM: entrypoints/cli/main.py::main (role)
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except (InputError, ModelError) as error:
+        print(f"minivllm: {error}", file=sys.stderr)
+        return 2
+    except EngineDeadError as error:
+        print(f"minivllm: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "minivllm":
+            raise
+        print(
+            f"minivllm: this needs the package {error.name!r}. Install what the engine needs: "
+            "pip install 'minivllm[engine]'",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt:
+        print("\nminivllm: interrupted", file=sys.stderr)
+        return 130
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="minivllm", description="The life of one request of vLLM 0.22.0, in a small engine that can be traced."
+    )
+    parser.add_argument("--version", action="version", version=f"minivllm {__version__} (mirrors vLLM 0.22.0)")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    trace = commands.add_parser("trace", help="answer one prompt and write the trace of its life")
+    _add_generation_arguments(trace)
+    trace.add_argument(
+        "--out", type=Path, default=TRACE_DIR, help=f"a folder, or the .jsonl file itself (default: {TRACE_DIR})"
+    )
+    trace.add_argument("--detail", type=int, choices=(0, 1, 2), default=0, help="1: every layer; 2: values too")
+    trace.add_argument(
+        "--redact", action="store_true", help="write lengths in place of text and token ids, for a bug report"
+    )
+    trace.set_defaults(run=run_trace)
+
+    generate = commands.add_parser("generate", help="answer one prompt")
+    _add_generation_arguments(generate)
+    generate.set_defaults(run=run_generate)
+
+    model = commands.add_parser("model", help="where the default model lies and what it is")
+    model.add_argument("--fetch", action="store_true", help="get it now, if it isn't there")
+    model.set_defaults(run=run_model)
+
+    doctor = commands.add_parser("doctor", help="what works on this machine, and what to do about the rest")
+    doctor.set_defaults(run=run_doctor)
+
+    record = commands.add_parser("record", help="run a named scenario on a logical clock and write its trace")
+    record.add_argument("scenario", nargs="?", help="its name; without one, the list")
+    record.add_argument(
+        "--out", type=Path, default=TRACE_DIR, help=f"a folder, or the .jsonl file itself (default: {TRACE_DIR})"
+    )
+    record.add_argument("--model", help="a Hugging Face folder or hub id (default: SmolLM2-135M-Instruct)")
+    record.set_defaults(run=run_record)
+
+    for name, module, about in MODULE_COMMANDS:
+        command = importlib.import_module(module)
+        subparser = commands.add_parser(name, help=about)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser
+
+
+def _add_generation_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("prompt", nargs="?", help=f"default: {DEFAULT_PROMPT!r}")
+    parser.add_argument("--prompt-file", type=Path, metavar="FILE", help="read the prompt from a file (- for stdin)")
+    parser.add_argument("--raw", action="store_true", help="the prompt as it is, without the model's chat template")
+    parser.add_argument("--model", help="a Hugging Face folder or hub id (default: SmolLM2-135M-Instruct)")
+    parser.add_argument("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS, metavar="N", help="default: %(default)s")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="default: 0, always the likeliest")
+    parser.add_argument("--seed", type=int, metavar="N", help="makes a temperature above 0 repeatable")
+    parser.add_argument("--dtype", default="auto", metavar="NAME", help="auto, float32, bfloat16 or float16")
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or mps")
+    parser.add_argument("--in-process", action="store_true", help="the engine core in this process, for a debugger")
+
+
+# ---------------------------------------------------------------------- trace and generate
+
+
+def run_trace(arguments: argparse.Namespace) -> int:
+    """Answer one prompt, streaming; then print its life and say where the trace is."""
+    from minivllm.trace import load
+    from minivllm.trace.table import format_life
+
+    prompt = _read_prompt(arguments)
+    path = _trace_path(arguments.out, prompt)
+    output = _generate(arguments, prompt, trace=str(path), trace_detail=arguments.detail)
+    trace = load(path)
+    if arguments.redact:
+        trace = trace.redact()
+        trace.save(path)
+    print()
+    print(format_life(trace, output.request_id))
+    print()
+    print(f"The trace, {len(trace)} events: {path}")
+    return 0
+
+
+def run_generate(arguments: argparse.Namespace) -> int:
+    """Answer one prompt, streaming."""
+    _generate(arguments, _read_prompt(arguments))
+    return 0
+
+
+def _generate(arguments: argparse.Namespace, prompt: str, **config: Any) -> Any:
+    """Run the prompt and print its text as it comes; returns the RequestOutput."""
+    from minivllm.llm import LLM
+    from minivllm.sampling_params import SamplingParams
+
+    params = SamplingParams(
+        temperature=arguments.temperature, seed=arguments.seed, max_tokens=arguments.max_tokens
+    )  # before the engine starts: a wrong value shows at once
+    if arguments.in_process:
+        config["multiprocess"] = False
+    shown = 0
+
+    def show(output: Any) -> None:
+        nonlocal shown
+        text = output.outputs[0].text
+        print(text[shown:], end="", flush=True)
+        shown = len(text)
+
+    with LLM(arguments.model, dtype=arguments.dtype, device=arguments.device, **config) as llm:
+        if arguments.raw:
+            outputs = llm.generate(prompt, params, use_tqdm=False, on_output=show)
+        else:
+            messages = [{"role": "user", "content": prompt}]
+            outputs = llm.chat(messages, params, use_tqdm=False, on_output=show)
+    print()
+    return outputs[0]
+
+
+def _read_prompt(arguments: argparse.Namespace) -> str:
+    if arguments.prompt_file is None:
+        return DEFAULT_PROMPT if arguments.prompt is None else arguments.prompt
+    if arguments.prompt is not None:
+        raise InputError(f"Give a prompt or --prompt-file {arguments.prompt_file}, not both.")
+    if str(arguments.prompt_file) == "-":
+        return sys.stdin.read()
+    try:
+        return arguments.prompt_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--prompt-file {arguments.prompt_file} can't be read as text: {error}") from error
+
+
+def _trace_path(out: Path, prompt: str) -> Path:
+    """`out` itself if it names a .jsonl file, else a file in it that is called after the prompt."""
+    if out.suffix == ".jsonl":
+        return out
+    name = re.sub(r"[^a-z0-9]+", "-", prompt.lower()).strip("-")[:40].rstrip("-")
+    return out / f"{name or 'trace'}.jsonl"
+
+
+# ---------------------------------------------------------------------- scenarios
+
+
+def run_record(arguments: argparse.Namespace) -> int:
+    """Write the trace of a named scenario, or list the names."""
+    from minivllm.scenarios import SCENARIOS, get_scenario, run_scenario
+
+    if arguments.scenario is None:
+        width = max(map(len, SCENARIOS))
+        for scenario in SCENARIOS.values():
+            print(f"{scenario.name:<{width}}  {scenario.shows}")
+        return 0
+    scenario = get_scenario(arguments.scenario)
+    path = arguments.out
+    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+        path = path / f"{scenario.name}.jsonl"
+    for output in run_scenario(scenario, arguments.model, str(path)):
+        for completion in output.outputs:
+            print(f"{output.request_id}: {completion.text!r} ({completion.finish_reason})")
+    print(f"The trace: {path}")
+    return 0
+
+
+# ---------------------------------------------------------------------- model and doctor
+
+
+def run_model(arguments: argparse.Namespace) -> int:
+    """Print where the default model lies and what it is."""
+    from minivllm.models.default_model import default_model_path, describe
+
+    if arguments.fetch:
+        default_model_path()
+    model = describe()
+    state = f"{model['size'] / 1e6:.0f} MB" if model["present"] else f"not there yet ({model['missing']})"
+    print(f"{model['name']} ({model['license']}): {model['about']}")
+    print(f"  folder   {model['path']}")
+    print(f"  state    {state}")
+    print(f"  source   {model['source']}, {model['source_size'] / 1e6:.0f} MB, sha256 {model['source_sha256']}")
+    if model["present"]:
+        print(f"  weights  sha256 {model['weights_sha256']}")
+    else:
+        print("  Get it with: minivllm model --fetch (the first run does so by itself)")
+    print("  Another model: --model FOLDER on the command line, LLM('FOLDER') in Python")
+    return 0
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """Print what works here; status 1 if the engine can't run."""
+    from minivllm.doctor import examine
+
+    findings = examine()
+    width = max(len(finding.what) for finding in findings)
+    for finding in findings:
+        print(f"{finding.mark:<5} {finding.what:<{width}}  {finding.found}")
+        if finding.remedy:
+            print(f"{'':<5} {'':<{width}}  -> {finding.remedy}")
+    return 1 if any(finding.mark == "FAIL" for finding in findings) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""Recorder: watches marked methods of live objects, and writes an event for every call.
+
+Owns: one process's stack of open calls in each thread, its sequence numbers, and the events not yet written.
+Interface: observe(objects…), flush, close.
+Must not know: what the methods do; what an event says is its own business (`before`, `view`), and where events go is
+the sink's.
+
+With tracing off no recorder exists and no method is replaced. Whatever goes wrong here never reaches the engine: a view
+that raises leaves an event without its fields and one warning.
+"""
+
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Protocol
+
+from minivllm.boundary import boundaries
+from minivllm.trace.clock import Clock, MonotonicClock
+from minivllm.trace.events import Call, Event
+from minivllm.trace.events_worker import Summed
+from minivllm.trace.schema import EVENTS, Line, Open
+
+logger = logging.getLogger(__name__)
+
+THREAD_NAMES = {"MainThread": "main", "EngineCoreOutputQueueThread": "output"}
+NUMBERS_STEPS = ("step", "schedule")  # a scheduler without a core around it counts its own steps
+# Written out after these: what a step or a message brought is on disk before the next one begins.
+FLUSH_AFTER = ("step", "process_outputs", "llm_engine.add_request")
+FLUSH_BEFORE = ("model_forward",)  # the place where a process is likeliest to die
+
+
+class Sink(Protocol):
+    """Where events go.
+
+    vLLM: none, see Recorder
+    """
+
+    def write(self, lines: list[Line]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MemorySink:
+    """Keeps everything in a list; for tests, and for recordings that need no file.
+
+    vLLM: none, see Recorder
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def write(self, lines: list[Line]) -> None:
+        self.lines += lines
+
+    def close(self) -> None:
+        pass
+
+
+class Frame:
+    """One call that has not returned yet.
+
+    vLLM: none, see Recorder
+    """
+
+    __slots__ = ("announced", "kind", "parent", "seq", "step", "sums", "t0")
+
+    def __init__(self, kind: str, seq: int, parent: int | None, step: int | None) -> None:
+        self.kind = kind
+        self.seq = seq
+        self.parent = parent
+        self.step = step
+        self.t0 = -1  # not stamped yet
+        self.announced = False  # an Open line has been written
+        self.sums: dict[str, Sum] = {}  # of once-a-layer kinds that happened inside
+
+
+class Sum:
+    """All calls of one once-a-layer kind within one parent.
+
+    vLLM: none, see Recorder
+    """
+
+    __slots__ = ("calls", "event", "t0", "t1", "total_ns")
+
+    def __init__(self, event: dict[str, Any], t0: int) -> None:
+        self.event = event
+        self.t0 = self.t1 = t0
+        self.calls = self.total_ns = 0
+
+
+class _Thread(threading.local):
+    """What the recorder knows of the current thread."""
+
+    def __init__(self) -> None:
+        name = threading.current_thread().name
+        self.name = THREAD_NAMES.get(name, name)
+        self.frames: list[Frame] = []
+        self.latest = -1  # stamp
+
+
+class Recorder:
+    """One process's recorder. detail: 0, 1 or 2 (see the package's docstring).
+
+    vLLM: none, vLLM mixes four ways of instrumenting
+    """
+
+    def __init__(self, sink: Sink, proc: str = "caller", clock: Clock | None = None, detail: int = 0) -> None:
+        self.sink = sink
+        self.proc = proc
+        self.clock = clock or MonotonicClock()
+        self.detail = detail
+        self.num_steps = 0
+        self.notes: dict[Any, Any] = {}
+        self._seq = count()
+        self._thread = _Thread()
+        self._pending: deque[Line] = deque()
+        self._write_lock = threading.Lock()
+        self._warned = False
+
+    # ------------------------------------------------------------------ what is watched
+
+    def observe(self, *owners: Any) -> None:
+        """Replace the marked methods of these objects, on these objects alone."""
+        for owner in owners:
+            for name, kind in boundaries(type(owner)).items():
+                event = EVENTS.get(kind)
+                if event is None:
+                    continue  # marked for somebody else
+                summed = self.detail == 0 and issubclass(event, Summed)
+                watch = self._summed if summed else self._timed
+                setattr(owner, name, watch(owner, getattr(owner, name), kind, event))
+
+    def _timed(self, owner: Any, method: Callable, kind: str, event: type[Event]) -> Callable:
+        """`method`, with an event for every call."""
+        numbers = count()
+        looks_before = event.before is not Event.before
+
+        @functools.wraps(method)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            thread = self._thread
+            call = Call(owner, args, kwargs, self.detail, self.notes, next(numbers))
+            frame = self._enter(thread, kind, owner)
+            call.step = frame.step
+            problem = self._look(self._before, event, call) if looks_before else None
+            frame.t0 = self._stamp(thread)
+            if kind in FLUSH_BEFORE:
+                self.flush()
+                frame.t0 = self._stamp(thread)
+            try:
+                call.out = method(*args, **kwargs)
+            except BaseException as error:
+                self._leave(thread, frame, event, {}, error=f"{type(error).__name__}: {error}")
+                self.flush()
+                raise
+            t1 = self._stamp(thread)
+            fields: dict[str, Any] = {}
+            if problem is None:
+                problem = self._look(self._view, event, call, fields)
+            self._leave(thread, frame, event, fields, t1, view_error=problem)
+            return call.out
+
+        return timed
+
+    def _summed(self, owner: Any, method: Callable, kind: str, event: type[Summed]) -> Callable:
+        """`method`, its calls added up within the call that they are part of."""
+
+        @functools.wraps(method)
+        def summed(*args: Any, **kwargs: Any) -> Any:
+            thread = self._thread
+            if not thread.frames:
+                return method(*args, **kwargs)
+            t0 = self._stamp(thread)
+            out = method(*args, **kwargs)
+            t1 = self._stamp(thread)
+            sums = thread.frames[-1].sums
+            total = sums.get(kind)
+            if total is None:
+                fields: dict[str, Any] = {}
+                call = Call(owner, args, kwargs, self.detail, self.notes, 0)
+                call.out = out
+                fields["view_error"] = self._look(self._summary, event, call, fields)
+                total = sums[kind] = Sum({"seq": next(self._seq), **fields}, t0)
+            total.calls += 1
+            total.total_ns += t1 - t0
+            total.t1 = t1
+            return out
+
+        return summed
+
+    # ------------------------------------------------------------------ entry and exit
+
+    def _enter(self, thread: _Thread, kind: str, owner: Any) -> Frame:
+        parent = thread.frames[-1] if thread.frames else None
+        step = parent.step if parent else None
+        if step is None and kind in NUMBERS_STEPS and (kind == "schedule" or owner.scheduler.has_requests()):
+            self.num_steps += 1
+            step = self.num_steps
+        frame = Frame(kind, next(self._seq), parent.seq if parent else None, step)
+        thread.frames.append(frame)
+        return frame
+
+    def _leave(
+        self,
+        thread: _Thread,
+        frame: Frame,
+        event: type[Event],
+        fields: dict[str, Any],
+        t1: int | None = None,
+        error: str | None = None,
+        view_error: str | None = None,
+    ) -> None:
+        t1 = t1 or self._stamp(thread)
+        del thread.frames[thread.frames.index(frame) :]
+        for kind, total in frame.sums.items():
+            self._add_sum(thread, frame, kind, total)
+        common = {
+            "seq": frame.seq,
+            "proc": self.proc,
+            "t0": frame.t0,
+            "t1": t1,
+            "parent": frame.parent,
+            "thread": thread.name,
+            "step": frame.step,
+            "error": error,
+            "view_error": view_error,
+        }
+        self._pending.append(event(**(common | fields)))
+        if not thread.frames or frame.kind in FLUSH_AFTER:
+            self.flush()
+
+    def _add_sum(self, thread: _Thread, frame: Frame, kind: str, total: Sum) -> None:
+        self._pending.append(
+            EVENTS[kind](
+                proc=self.proc,
+                t0=total.t0,
+                t1=total.t1,
+                parent=frame.seq,
+                thread=thread.name,
+                step=frame.step,
+                calls=total.calls,
+                total_ns=total.total_ns,
+                **total.event,
+            )
+        )
+
+    def _stamp(self, thread: _Thread) -> int:
+        """Now, ns. No two stamps of a thread are equal, so that nesting can be read off them."""
+        thread.latest = max(self.clock(), thread.latest + 1)
+        return thread.latest
+
+    # ------------------------------------------------------------------ looking
+
+    @staticmethod
+    def _before(event: type[Event], call: Call) -> None:
+        call.before = event.before(call)
+
+    @staticmethod
+    def _view(event: type[Event], call: Call, fields: dict[str, Any]) -> None:
+        fields.update(event.view(call))
+
+    @staticmethod
+    def _summary(event: type[Summed], call: Call, fields: dict[str, Any]) -> None:
+        fields.update(event.summary(call))
+
+    def _look(self, look: Callable, event: type[Event], *args: Any) -> str | None:
+        """Run a view; returns what went wrong, which is never the engine's concern."""
+        try:
+            look(event, *args)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            if not self._warned:
+                self._warned = True
+                logger.warning("The trace could not look at %s (%s). The run goes on.", event.__name__, problem)
+            return problem
+        return None
+
+    # ------------------------------------------------------------------ writing
+
+    def flush(self) -> None:
+        """Hand what has happened to the sink, and which calls are open."""
+        with self._write_lock:
+            lines: list[Line] = []
+            while self._pending:
+                lines.append(self._pending.popleft())
+            thread = self._thread
+            for frame in thread.frames:
+                if not frame.announced and frame.t0 >= 0:
+                    frame.announced = True
+                    lines.append(Open(frame.seq, frame.kind, frame.t0, frame.parent, thread.name, frame.step))
+            if lines:
+                self.sink.write(lines)
+
+    def close(self) -> None:
+        """Write the rest. What is observed afterwards is lost."""
+        self.flush()
+        self.sink.close()

@@ -1,0 +1,138 @@
+"""Why a request got nothing: one small case for each reason, with the numbers that a reader would look up."""
+
+from typing import Any
+
+from minivllm.core.sched_output import Preemption, SchedulerOutput, Skipped
+from minivllm.core.scheduler import Scheduler
+from minivllm.lockstep import build_scheduler, iterate_scheduler
+
+
+class Remembering(Scheduler):
+    """Keeps its plans."""
+
+    def __init__(self, *args: Any, **parts: Any) -> None:
+        super().__init__(*args, **parts)
+        self.plans: list[SchedulerOutput] = []
+
+    def schedule(self) -> SchedulerOutput:
+        self.plans.append(super().schedule())
+        return self.plans[-1]
+
+
+def plans(prompts: list[list[int]], priorities: list[int] | None = None, **settings: Any) -> list[SchedulerOutput]:
+    """The plans of requests r0, r1, … which arrive together and want 40 tokens each, as far as the context goes."""
+    config = {
+        "block_size": 4,
+        "num_blocks": 100,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 16,
+        "max_model_len": 48,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "long_prefill_token_threshold": 0,
+        "policy": "fcfs",
+    }
+    requests = [
+        {
+            "id": f"r{index}",
+            "arrival_step": 0,
+            "prompt_token_ids": prompt,
+            "max_tokens": 40,
+            "min_tokens": 0,
+            "ignore_eos": True,
+            "stop_token_ids": [],
+            "priority": priorities[index] if priorities else 0,
+            "abort_step": None,
+            "output": [100 + index] * 50,
+        }
+        for index, prompt in enumerate(prompts)
+    ]
+    workload = {"name": "skipped", "config": config | settings, "eos_token_id": 2, "requests": requests}
+    scheduler = build_scheduler(workload["config"], Remembering)
+    for _ in iterate_scheduler(workload, scheduler):
+        pass
+    return scheduler.plans
+
+
+def test_token_budget() -> None:
+    first, second, *_ = plans([[1] * 20, [2] * 5, [3] * 5])
+    assert first.num_scheduled_tokens == {"r0": 16}
+    assert first.skipped == [
+        Skipped("r1", "token_budget", token_budget=0, num_running=1),
+        Skipped("r2", "token_budget", token_budget=0, num_running=1),
+    ]
+    assert second.num_scheduled_tokens == {"r0": 4, "r1": 5, "r2": 5}
+    assert second.skipped == [] and second.token_budget_left == 2
+
+
+def test_seats() -> None:
+    first, *_ = plans([[1] * 4, [2] * 4], max_num_seqs=1)
+    assert first.skipped == [Skipped("r1", "seats", token_budget=12, num_running=1)]
+
+
+def test_blocks_and_head_of_line() -> None:
+    """Twelve blocks: r0 takes eight at once, r1 shares four of them and would need five of the four that are left."""
+    first, *_ = plans([[1] * 32, [1] * 16 + [2] * 17, [3]], num_blocks=13, max_num_batched_tokens=64)
+    assert first.num_scheduled_tokens == {"r0": 32}
+    assert first.skipped == [
+        Skipped("r1", "blocks", token_budget=32, num_running=1, blocks_needed=5, blocks_free=4, num_hit_tokens=16),
+        Skipped("r2", "head_of_line", token_budget=32, num_running=1, blocked_by="r1"),
+    ]
+
+
+def test_not_fit_in_budget() -> None:
+    first, *_ = plans([[1] * 40, [2] * 30, [3]], max_num_batched_tokens=48, enable_chunked_prefill=False)
+    assert first.skipped == [
+        Skipped("r1", "not_fit_in_budget", token_budget=8, num_running=1, num_hit_tokens=0),
+        Skipped("r2", "head_of_line", token_budget=8, num_running=1, blocked_by="r1"),
+    ]
+
+
+def test_preempted_and_preemption() -> None:
+    """Twelve blocks: r0 and r1 hold six each when r0 needs a seventh, and r2 waits for a seat."""
+    with_preemption = next(
+        plan
+        for plan in plans([[1] * 21, [2] * 21, [3]], num_blocks=13, max_num_seqs=2, max_num_batched_tokens=64)
+        if plan.preemptions
+    )
+    assert with_preemption.preemptions == [
+        Preemption(
+            "r1",
+            for_req_id="r0",
+            blocks_needed=1,
+            blocks_free=0,
+            blocks_returned=6,
+            num_computed_tokens=24,
+            was_scheduled=False,
+        )
+    ]
+    assert with_preemption.preempted_req_ids == {"r1"}
+    assert with_preemption.num_scheduled_tokens == {"r0": 1}
+    assert with_preemption.skipped == [
+        Skipped("r1", "preempted", token_budget=63, num_running=1, blocked_by="r0"),
+        Skipped("r2", "preemption", token_budget=63, num_running=1, blocked_by="r0"),
+    ]
+
+
+def test_a_victim_that_was_scheduled_already() -> None:
+    """By priority r0 goes, though it stands before r1 and has its token in this step: the token is taken back."""
+    with_preemption = next(
+        plan
+        for plan in plans(
+            [[1] * 21, [2] * 22], priorities=[5, 1], policy="priority", num_blocks=13, max_num_batched_tokens=64
+        )
+        if plan.preemptions
+    )
+    (preemption,) = with_preemption.preemptions
+    assert (preemption.req_id, preemption.for_req_id) == ("r0", "r1")
+    assert with_preemption.num_scheduled_tokens == {"r1": 1}
+    assert with_preemption.token_budget_left == 63
+    assert with_preemption.skipped == [Skipped("r0", "preempted", token_budget=63, num_running=1, blocked_by="r1")]
+
+
+def test_who_lacks_a_block_may_be_its_own_victim() -> None:
+    every_plan = plans([[1] * 21, [2] * 22], num_blocks=13, max_num_batched_tokens=64)
+    with_preemption = next(plan for plan in every_plan if plan.preemptions)
+    assert [(p.req_id, p.for_req_id) for p in with_preemption.preemptions] == [("r1", "r1")]
+    assert with_preemption.num_scheduled_tokens == {"r0": 1}
+    assert with_preemption.skipped == [Skipped("r1", "preempted", token_budget=63, num_running=1, blocked_by="r1")]

@@ -1,0 +1,26 @@
+"""The committed recordings of vLLM 0.22.0, and how a test says that one of them is not equal."""
+
+from pathlib import Path
+from typing import Any
+
+from minivllm.lockstep.command import find_difference
+from minivllm.lockstep.recording import Recording, load
+from minivllm.lockstep.report import account
+
+FOLDER = Path(__file__).parents[2] / "traces/vllm-0.22.0"
+KNOWN_BUG = "vllm-0.22.0-known-bug.json.gz"
+
+
+def recording(name: str) -> Recording:
+    return load(FOLDER / name)
+
+
+def files(level: str) -> list[str]:
+    """The files of a level whose workloads our engine must equal."""
+    names = sorted(path.name for path in FOLDER.glob("*.json*") if path.name != KNOWN_BUG)
+    return [name for name in names if load(FOLDER / name).level == level]
+
+
+def assert_equal(level: str, workload: dict[str, Any], name: str) -> None:
+    difference = find_difference(level, workload)
+    assert difference is None, account(level, workload, name, difference)

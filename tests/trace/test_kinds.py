@@ -1,0 +1,102 @@
+"""The table of kinds, the marks in the engine, the event classes and the written schema say the same; every mark is
+driven by a run."""
+
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+from traced_runs import llm_of, record
+
+import minivllm
+from minivllm.trace import Trace
+from minivllm.trace.document import field_comments, json_schema, markdown
+from minivllm.trace.events import KINDS, Event
+from minivllm.trace.schema import EVENTS
+
+ROOT = Path(__file__).parents[2]
+SKIPPED = ("minivllm.__main__", "minivllm.trace", "minivllm.lockstep", "minivllm.viewer")
+
+
+def marked_methods() -> dict[str, list[tuple[type, str]]]:
+    """Kind -> the classes and methods of the engine that bear its mark."""
+    found: dict[str, list[tuple[type, str]]] = {}
+    for module in pkgutil.walk_packages(minivllm.__path__, "minivllm."):
+        if module.name.startswith(SKIPPED) or module.name.endswith("triton_backend"):
+            continue
+        for value in vars(importlib.import_module(module.name)).values():
+            if not (isinstance(value, type) and value.__module__ == module.name):
+                continue
+            for name, member in vars(value).items():
+                kind = getattr(member, "__boundary__", None)
+                if kind is not None:
+                    found.setdefault(kind, []).append((value, name))
+    return found
+
+
+def reference_of(cls: type, name: str) -> str:
+    """What a method's docstring says of its counterpart, without remarks."""
+    text = inspect.cleandoc(getattr(cls, name).__doc__ or "").rpartition("vLLM: ")[2]
+    return " ".join(text.split()).split(",")[0]
+
+
+def test_the_marks_of_the_engine_are_the_kinds_of_the_table() -> None:
+    assert set(marked_methods()) == set(KINDS) == set(EVENTS)
+
+
+def test_boundaries_1_to_27_all_have_their_kinds_in_order() -> None:
+    numbers = [int(row.boundary[1:]) for row in KINDS.values() if row.boundary]
+    assert numbers == sorted(numbers)
+    assert set(numbers) == set(range(1, 28))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_of_the_table_is_true(kind: str) -> None:
+    row = KINDS[kind]
+    owners = {cls.__name__: (cls, name) for cls, name in marked_methods()[kind]}
+    class_name, _, method = row.method.partition(".")
+    assert class_name in owners, f"{kind} is marked on {sorted(owners)}"
+    cls, name = owners[class_name]
+    assert name == method
+    assert reference_of(cls, name).startswith(row.vllm)
+
+
+def test_every_field_is_explained() -> None:
+    # its name says it all where the comment would only repeat it
+    plain = {"num_tokens", "num_prompt_tokens", "num_computed_tokens", "block_ids", "dtype", "device", "backend"}
+    for kind, cls in EVENTS.items():
+        comments = field_comments(cls)
+        assert set(comments) == set(cls.__struct_fields__), f"{kind}: a definition spans lines"
+        for name, comment in comments.items():
+            obvious = name in plain or name.startswith("num_") or name.endswith(("_ids", "_tokens", "_id", "_shape"))
+            assert comment or obvious or name in vars(Event), f"{kind}.{name} has no comment"
+        assert inspect.cleandoc(cls.__doc__).endswith("."), f"{kind} has no docstring"
+
+
+def test_secret_fields_exist() -> None:
+    for kind, cls in EVENTS.items():
+        assert set(cls.secret) <= set(cls.__struct_fields__), kind
+
+
+def test_the_written_schema_is_fresh() -> None:
+    remedy = "run: python -m minivllm.trace.document"
+    assert (ROOT / "docs/trace-schema.json").read_bytes() == json_schema(), remedy
+    assert (ROOT / "docs/trace-schema.md").read_text(encoding="utf-8") == markdown(), remedy
+
+
+# ---------------------------------------------------------------------- every mark is driven
+
+RUNS = [("plain", False), ("stop", True), ("prefix", False), ("preempt", False)]
+
+
+def test_every_mark_is_driven(tmp_path: Path) -> None:
+    seen = {event.kind for name, across in RUNS for event in record(name, multiprocess=across).trace}
+    path = tmp_path / "chat.jsonl"
+    with llm_of("plain", multiprocess=False, trace=str(path)) as llm:
+        llm.chat([{"role": "user", "content": "fox"}], use_tqdm=False)
+        assert llm.reset_prefix_cache()
+    seen |= {event.kind for event in Trace.load(path)}
+    assert seen == set(KINDS)
+    failed = [e for name, across in RUNS for e in record(name, multiprocess=across).trace if e.error or e.view_error]
+    assert not failed
