@@ -27,7 +27,7 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test lint format clean distclean reinstall
+.PHONY: help setup trace test lint refs format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
@@ -52,6 +52,11 @@ test: lint ## lint, then all tests
 lint: $(STAMP) ## ruff, and the rules of which layer may import which
 	@$(PY) -m ruff check .
 	@$(PY) $(VENV)/bin/lint-imports --no-logo
+
+refs: $(STAMP) ## check the references to vLLM's source, and write docs/vllm-map.md and docs/drift.md anew
+	@$(PY) -m minivllm refs check
+	@$(PY) -m minivllm refs map
+	@$(PY) -m minivllm refs drift --page
 
 format: $(STAMP) ## let ruff lay out the code
 	@$(PY) -m ruff check --fix .

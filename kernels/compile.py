@@ -87,7 +87,13 @@ class Compiled:
         return self.spills == 0 and self.shared_memory <= SHARED_MEMORY_LIMIT[self.target]
 
 
-def choices(target: str, shapes: tuple = SHAPES, dtypes: tuple = DTYPES, block_size: int = 16) -> list[Choice]:
+def choices(
+    target: str,
+    shapes: tuple = SHAPES,
+    dtypes: tuple = DTYPES,
+    block_size: int = 16,
+    num_segments: int = NUM_SEGMENTS,
+) -> list[Choice]:
     """Every launch that the engine would make on `target` for these shapes, without repetition.
 
     vLLM: none, see `Choice`
@@ -96,7 +102,7 @@ def choices(target: str, shapes: tuple = SHAPES, dtypes: tuple = DTYPES, block_s
     for heads, kv_heads, head_size in shapes:
         for dtype in dtypes:
             shape = f"{heads}/{kv_heads} heads, D {head_size}, {str(dtype).removeprefix('torch.')}"
-            for kernel, arguments in _launches(target, heads, kv_heads, head_size, dtype, block_size):
+            for kernel, arguments in launches(target, heads, kv_heads, head_size, dtype, block_size, num_segments):
                 options = {name: arguments.pop(name) for name in ("num_warps", "num_stages")}
                 name = kernel.__name__.removesuffix("_kernel")
                 choice = Choice(target, name, shape, kernel, arguments, options)
@@ -104,10 +110,19 @@ def choices(target: str, shapes: tuple = SHAPES, dtypes: tuple = DTYPES, block_s
     return list(found.values())
 
 
-def _launches(
-    target: str, heads: int, kv_heads: int, head_size: int, dtype: torch.dtype, block_size: int
+def launches(
+    target: str,
+    heads: int,
+    kv_heads: int,
+    head_size: int,
+    dtype: torch.dtype,
+    block_size: int,
+    num_segments: int,
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """(kernel, arguments) of each launch: the wrappers run on meta tensors, with a launch that only takes notes."""
+    """(kernel, arguments) of each launch: the wrappers run on meta tensors, with a launch that only takes notes.
+
+    vLLM: none, see `Choice`
+    """
     noted: list[tuple[Any, dict[str, Any]]] = []
 
     def note(kernel: Any, grid: tuple[int, ...], **arguments: Any) -> None:
@@ -128,7 +143,7 @@ def _launches(
     paged_attention(query, *cache, starts, seq_lens, table, scale, out=out, tuning=prefill, launch=note)
     rows_in = (query[:rows], *cache, table, seq_lens, scale, out[:rows])
     paged_decode(*rows_in, tuning=decode, launch=note)
-    paged_decode_split(*rows_in, NUM_SEGMENTS, tuning=split, launch=note)
+    paged_decode_split(*rows_in, num_segments, tuning=split, launch=note)
     if dtype is torch.bfloat16:
         flash_attention(*(meta(heads, 64, head_size, dtype=dtype) for _ in range(3)), tuning=prefill, launch=note)
     yield from noted
@@ -226,7 +241,9 @@ def report(compiled: list[Compiled]) -> str:
 
     vLLM: none, see `Choice`
     """
-    lines = [f"{'target':7} {'kernel':22} {'shape':32} {'tile':>9} {'warps':>5} {'regs':>5} {'spills':>6} {'shared':>7}"]
+    lines = [
+        f"{'target':7} {'kernel':22} {'shape':32} {'tile':>9} {'warps':>5} {'regs':>5} {'spills':>6} {'shared':>7}"
+    ]
     for one in compiled:
         rows, tile = one.constants.get("BLOCK_M"), one.constants.get("TILE")
         tiles = f"{rows}x{tile}" if rows else str(tile)
@@ -266,9 +283,7 @@ def run(arguments: argparse.Namespace) -> int:
         for stage in arguments.stage:
             print(f"\n==== {one.target} {one.name} ({one.shape}): {stage}\n{one.stages[stage]}")
     if arguments.json:
-        shown = [
-            asdict(one) | {"stages": {stage: one.stages[stage] for stage in arguments.stage}} for one in compiled
-        ]
+        shown = [asdict(one) | {"stages": {stage: one.stages[stage] for stage in arguments.stage}} for one in compiled]
         arguments.json.write_text(json.dumps(shown, indent=1) + "\n")
     return 0 if all(one.fits for one in compiled) else 1
 

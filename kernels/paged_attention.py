@@ -36,7 +36,7 @@ def find_sequence(query_start_loc, q_block, num_seqs, BLOCK_Q: tl.constexpr):
     return left - 1
 
 
-@triton.jit(do_not_specialize=["num_seqs"])
+@triton.jit(do_not_specialize=["num_seqs", "table_stride"])  # they differ from batch to batch
 def paged_attention_kernel(
     q,  # [T, Hq, D]
     k_cache,  # [blocks, BLOCK_SIZE, Hkv, D]

@@ -17,7 +17,7 @@ from minivllm_kernels.tile_ops import attend
 from minivllm_kernels.tuning import ReadTuning, tuning_for
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def paged_decode_kernel(
     q,  # [S, Hq, D]
     k_cache,  # [blocks, BLOCK_SIZE, Hkv, D]
@@ -51,7 +51,7 @@ def paged_decode_kernel(
     mask = (heads < G)[:, None] & (dims < D)[None, :]
     numbers = (kv_head * G + heads)[:, None] * D + dims[None, :]
     query = tl.load(q + row * q_stride + numbers, mask=mask, other=0.0)
-    row_max, row_sum, acc = attend(
+    _, row_sum, acc = attend(
         query,
         tl.zeros([G2], tl.int32) + seq_len - 1,
         k_cache + kv_head * head_stride,
@@ -78,7 +78,7 @@ def paged_decode_kernel(
     tl.store(out + row * out_stride + numbers, acc / row_sum[:, None], mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def paged_decode_segments_kernel(
     q,  # [S, Hq, D]
     k_cache,  # [blocks, BLOCK_SIZE, Hkv, D]

@@ -4,12 +4,11 @@ In Triton's interpreter every load and store passes through one function with th
 them and finds the tensor and the place in it by the tensor's own address and strides; nothing comes from a model of
 what the kernel should do. Beside it, the running maximum and sum after each tile, as the kernel computed them.
 
-Interface: describe_launch, watch_programs, DeviceTimer; Program.as_dict gives JSON's types.
+Interface: describe_launch; ProgramWatch (around a launch, or watch_programs, which launches); DeviceTimer; render_map.
+Program.as_dict gives JSON's types.
 Must not know: any particular kernel; the engine, its trace.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -186,72 +185,79 @@ def _finite(value: float) -> float | None:
 def watch_programs(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> list[Program]:
     """Launch `kernel` and give what each program did, in the order in which the interpreter ran them.
 
-    The launch has its effects as always. Raises RuntimeError where kernels are not interpreted, ProbeError for an
-    address outside of all tensors.
+    The launch has its effects as always. Raises as ProgramWatch does.
 
     vLLM: none, vLLM has no probe
     """
-    if not interpreter.is_interpreting():
-        raise RuntimeError("programs can be watched in Triton's interpreter only: TRITON_INTERPRET=1, on a CPU")
-    recorder = _Recorder()
-    kernel.add_pre_run_hook(recorder.note_tensors)  # gets the tensors that the interpreter will really use
+    watch = ProgramWatch(kernel)
+    watch.start()
     try:
-        with recorder.attached():
-            launch(kernel, grid, **arguments)
+        launch(kernel, grid, **arguments)
     finally:
-        kernel.pre_run_hooks.remove(recorder.note_tensors)
-    return recorder.programs
+        watch.stop()
+    return watch.programs
 
 
-class _Recorder:
-    """Notes what passes through the interpreter's load and store while one kernel runs."""
+class ProgramWatch:
+    """Notes what passes through the interpreter's load and store between start and stop, while `kernel` runs.
 
-    def __init__(self) -> None:
+    Raises RuntimeError where kernels are not interpreted, and lets the kernel fail with ProbeError, before the access,
+    at an address outside of all its tensors.
+
+    vLLM: none, vLLM has no probe
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        if not interpreter.is_interpreting():
+            raise RuntimeError("programs can be watched in Triton's interpreter only: TRITON_INTERPRET=1, on a CPU")
         self.programs: list[Program] = []
-        self.tensors: dict[str, torch.Tensor] = {}
+        self._kernel = kernel
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._softmax_step = tile_ops.softmax_step
 
-    def note_tensors(self, **arguments: Any) -> None:
-        self.tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-
-    @contextmanager
-    def attached(self) -> Iterator[None]:
+    def start(self) -> None:
         from triton.runtime.interpreter import interpreter_builder as builder
 
         load, store, begin = builder.create_masked_load, builder.create_masked_store, builder.set_grid_idx
-        softmax_step = tile_ops.softmax_step
 
         def noting_begin(*index: int) -> None:
             self.programs.append(Program(index))
             begin(*index)
 
         def noting_load(pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-            self.note_access(False, pointers, mask)
+            self._note_access(False, pointers, mask)
             return load(pointers, mask, *rest, **options)
 
         def noting_store(pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-            self.note_access(True, pointers, mask)
+            self._note_access(True, pointers, mask)
             return store(pointers, value, mask, *rest, **options)
 
         def noting_softmax_step(*inputs: Any) -> Any:
-            result = softmax_step(*inputs)
-            self.note_tile(result)
+            result = self._softmax_step(*inputs)
+            self._note_tile(result)
             return result
 
+        self._kernel.add_pre_run_hook(self._note_tensors)  # gets the tensors that the interpreter will really use
         builder.create_masked_load, builder.create_masked_store = noting_load, noting_store
         builder.set_grid_idx, tile_ops.softmax_step = noting_begin, noting_softmax_step
-        try:
-            yield
-        finally:
-            tile_ops.softmax_step = softmax_step
-            for name in ("create_masked_load", "create_masked_store", "set_grid_idx"):
-                delattr(builder, name)  # the class's own again
 
-    def note_tile(self, result: Any) -> None:
+    def stop(self) -> None:
+        from triton.runtime.interpreter import interpreter_builder as builder
+
+        tile_ops.softmax_step = self._softmax_step
+        for name in ("create_masked_load", "create_masked_store", "set_grid_idx"):
+            delattr(builder, name)  # the class's own again
+        self._kernel.pre_run_hooks.remove(self._note_tensors)
+
+    def _note_tensors(self, **arguments: Any) -> None:
+        self._tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+
+    def _note_tile(self, result: Any) -> None:
         row_max, row_sum, _, correction = (tensor.handle.data for tensor in result)
         log2e = tile_ops.LOG2E.value
         self.programs[-1].tiles.append(Tile(row_max / log2e, row_sum.copy(), correction.copy()))
 
-    def note_access(self, store: bool, pointers: Any, mask: Any) -> None:
+    def _note_access(self, store: bool, pointers: Any, mask: Any) -> None:
         program = self.programs[-1]
         addresses, used = np.broadcast_arrays(pointers.data, mask.data)
         touched = addresses[used]
@@ -259,21 +265,21 @@ class _Recorder:
             program.rows = used.any(axis=1).nonzero()[0]
         if not touched.size:
             return
-        name, places = self.find(touched)
+        name, places = self._find(touched)
         if places.shape[1] > 2:
             places = places[:, :-1]
         changes = np.ones(len(places), dtype=bool)
         changes[1:] = (places[1:] != places[:-1]).any(axis=1)
         program.accesses.append(Access(store, name, places[changes], touched.size))
 
-    def find(self, addresses: np.ndarray) -> tuple[str, np.ndarray]:
+    def _find(self, addresses: np.ndarray) -> tuple[str, np.ndarray]:
         """Which tensor all of `addresses` belong to, and where in it: int64[n, dims]."""
-        for name, tensor in self.tensors.items():
+        for name, tensor in self._tensors.items():
             places = locate(addresses, tensor)
             if places is not None:
                 return name, places
         program = self.programs[-1].index
-        known = ", ".join(f"{name} at {tensor.data_ptr():#x}" for name, tensor in self.tensors.items())
+        known = ", ".join(f"{name} at {tensor.data_ptr():#x}" for name, tensor in self._tensors.items())
         raise ProbeError(f"program {program} touched {int(addresses[0]):#x}, outside of its tensors: {known}")
 
 
@@ -351,4 +357,6 @@ def _blocks(found: list[list[int]]) -> str:
             merged[-1][2] = last
         else:
             merged.append([block, first, last])
-    return " ".join(f"{block}[{first}]" if first == last else f"{block}[{first}-{last}]" for block, first, last in merged)
+    return " ".join(
+        f"{block}[{first}]" if first == last else f"{block}[{first}-{last}]" for block, first, last in merged
+    )

@@ -7,8 +7,10 @@ Must not know: how anything is done.
 
 import argparse
 import importlib
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        status = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
     except (InputError, ModelError) as error:
         print(f"minivllm: {error}", file=sys.stderr)
         return 2
@@ -52,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nminivllm: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # whoever read our output has had enough, as `| head` does; nothing may be written at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 # ---------------------------------------------------------------------- arguments
@@ -87,10 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=run_doctor)
 
     record = commands.add_parser("record", help="run a named scenario on a logical clock and write its trace")
-    record.add_argument("scenario", nargs="?", help="its name; without one, the list")
-    record.add_argument(
-        "--out", type=Path, default=TRACE_DIR, help=f"a folder, or the .jsonl file itself (default: {TRACE_DIR})"
-    )
+    record.add_argument("scenario", nargs="*", help="names; without one, the list of them")
+    record.add_argument("--all", action="store_true", help="every scenario")
+    record.add_argument("--check", action="store_true", help="compare with the traces that are there; write nothing")
+    record.add_argument("--out", type=Path, default=TRACE_DIR, help=f"the folder (default: {TRACE_DIR})")
     record.add_argument("--model", help="a Hugging Face folder or hub id (default: SmolLM2-135M-Instruct)")
     record.set_defaults(run=run_record)
 
@@ -196,23 +204,38 @@ def _trace_path(out: Path, prompt: str) -> Path:
 
 
 def run_record(arguments: argparse.Namespace) -> int:
-    """Write the trace of a named scenario, or list the names."""
+    """Write the traces of named scenarios, or compare them with those that are there; status 1 if one differs."""
     from minivllm.scenarios import SCENARIOS, get_scenario, run_scenario
 
-    if arguments.scenario is None:
+    names = list(SCENARIOS) if arguments.all else arguments.scenario
+    if not names:
         width = max(map(len, SCENARIOS))
         for scenario in SCENARIOS.values():
             print(f"{scenario.name:<{width}}  {scenario.shows}")
         return 0
-    scenario = get_scenario(arguments.scenario)
-    path = arguments.out
-    if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        path = path / f"{scenario.name}.jsonl"
-    for output in run_scenario(scenario, arguments.model, str(path)):
-        for completion in output.outputs:
-            print(f"{output.request_id}: {completion.text!r} ({completion.finish_reason})")
-    print(f"The trace: {path}")
-    return 0
+    different = 0
+    for place, name in enumerate(names, start=1):
+        path = arguments.out / f"{get_scenario(name).name}.jsonl.gz"
+        if arguments.check:
+            difference = _compare_with_new(path, get_scenario(name), arguments.model)
+            different += difference is not None
+            print(f"[{place}/{len(names)}] {name}: {difference or 'the same'}", flush=True)
+        else:
+            run_scenario(get_scenario(name), arguments.model, str(path))
+            print(f"[{place}/{len(names)}] {path}", flush=True)
+    return 1 if different else 0
+
+
+def _compare_with_new(path: Path, scenario: Any, model: str | None) -> str | None:
+    from minivllm.scenarios import run_scenario
+    from minivllm.trace import load
+    from minivllm.trace.rerecord import first_difference
+
+    committed = load(path)
+    with tempfile.TemporaryDirectory(prefix="minivllm-") as folder:
+        again = Path(folder) / path.name
+        run_scenario(scenario, model, str(again))
+        return first_difference(committed, load(again))
 
 
 # ---------------------------------------------------------------------- model and doctor

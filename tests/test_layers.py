@@ -47,6 +47,7 @@ def test_every_module_has_its_layer() -> None:
         ("minivllm/engine/wrong.py", "import minivllm.worker.wrong", "only the core and its process"),
         ("minivllm/trace/wrong.py", "def late(): import torch", "Reading a trace"),
         ("minivllm/worker/wrong.py", "import minivllm.trace", "two composition roots"),
+        ("minivllm/refs/wrong.py", "import minivllm.core.scheduler", "checked as text"),
         ("minivllm_kernels/wrong.py", "import minivllm.errors", "kernels import nothing"),
     ],
 )

@@ -1,9 +1,10 @@
-"""Runs of a tiny model with a trace, made once a session; and a recorder that also takes pictures of the live engine."""
+"""Runs of a tiny model with a trace, made once a session; a recorder that also takes pictures of live objects."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tiny_models import tiny_model
@@ -30,18 +31,18 @@ class Scenario(NamedTuple):
 
     prompts: Any
     params: Callable[[], SamplingParams]
-    settings: dict[str, Any] = {}
-    generate: dict[str, Any] = {}
+    settings: Mapping[str, Any] = MappingProxyType({})
+    generate: Mapping[str, Any] = MappingProxyType({})
 
 
 SCENARIOS: dict[str, Scenario] = {
     "plain": Scenario(PROMPTS[:1], greedy),
     "three": Scenario(PROMPTS, greedy),
-    "chunked": Scenario(PROMPTS, greedy, {"max_num_batched_tokens": 5, "max_num_seqs": 4, "long_prefill_token_threshold": 3}),
-    "prefix": Scenario([PROMPTS[1]] * 3 + [PROMPTS[1] + PROMPTS[0]], greedy, {"max_num_seqs": 2}),
-    "preempt": Scenario(
-        PROMPTS, lambda: greedy(max_tokens=20), {"num_gpu_blocks_override": 12, "max_model_len": 40}
+    "chunked": Scenario(
+        PROMPTS, greedy, {"max_num_batched_tokens": 5, "max_num_seqs": 4, "long_prefill_token_threshold": 3}
     ),
+    "prefix": Scenario([PROMPTS[1]] * 3 + [PROMPTS[1] + PROMPTS[0]], greedy, {"max_num_seqs": 2}),
+    "preempt": Scenario(PROMPTS, lambda: greedy(max_tokens=20), {"num_gpu_blocks_override": 12, "max_model_len": 40}),
     "priority": Scenario(
         PROMPTS,
         lambda: greedy(max_tokens=20),

@@ -6,19 +6,20 @@ Must not know: anything that AttentionBackend must not know; how a kernel works.
 """
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
+
+from minivllm.attention.backend import AttentionBackend
+from minivllm.attention.metadata import AttentionMetadata, CommonAttentionMetadata
+from minivllm.boundary import boundary
 from minivllm_kernels import interpreter
 from minivllm_kernels.launch import launch as launch_kernel
 from minivllm_kernels.paged_attention import paged_attention
 from minivllm_kernels.paged_decode import paged_decode, paged_decode_split
 from minivllm_kernels.reshape_and_cache import reshape_and_cache
 from minivllm_kernels.tuning import NUM_SEGMENTS, Form, choose_form
-
-from minivllm.attention.backend import AttentionBackend
-from minivllm.attention.metadata import AttentionMetadata, CommonAttentionMetadata
-from minivllm.boundary import boundary
 
 
 @dataclass(slots=True)
@@ -85,9 +86,7 @@ class TritonBackend(AttentionBackend):
         out = torch.empty_like(query) if complete else torch.zeros_like(query)
         if plan.form == "varlen":
             starts = common.query_start_loc
-            paged_attention(
-                query, k_cache, v_cache, starts, seq_lens, table, self.scale, out=out, launch=self.launch
-            )
+            paged_attention(query, k_cache, v_cache, starts, seq_lens, table, self.scale, out=out, launch=self.launch)
             return out
         rows = slice(0, common.num_reqs)
         decode = (query[rows], k_cache, v_cache, table, seq_lens, self.scale, out[rows])
@@ -104,3 +103,13 @@ class TritonBackend(AttentionBackend):
         vLLM: none, vLLM writes kernel[grid](...) in place
         """
         launch_kernel(kernel, grid, **arguments)
+
+    @property
+    def probe(self) -> ModuleType:
+        """For whoever observes `launch`: tells the facts of a launch, and what its programs did.
+
+        vLLM: none, vLLM has no probe
+        """
+        from minivllm_kernels import probe
+
+        return probe

@@ -165,10 +165,12 @@ class KVCacheManager:
         return [block.block_id for block in self.req_to_blocks.get(request_id, ())]
 
     def get_num_common_prefix_blocks(self, running_request_id: str) -> int:
-        """Leading blocks that every request with blocks shares.
+        """Leading blocks that every request with blocks shares; without a prefix cache nothing is shared.
 
         vLLM: v1/core/single_type_kv_cache_manager.py::FullAttentionManager.get_num_common_prefix_blocks
         """
+        if not self.enable_caching:
+            return 0
         num_common = 0
         for block in self.req_to_blocks.get(running_request_id, ()):
             if block.ref_cnt != len(self.req_to_blocks):

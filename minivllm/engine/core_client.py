@@ -245,7 +245,8 @@ class SyncMPClient(EngineCoreClient):
         vLLM: v1/engine/core_client.py::SyncMPClient.__init__.process_outputs_socket
         """
         try:
-            while not self._closing:
+            # in an orderly end too: a core that nobody listens to could not say its last words, and would wait
+            while not self._closing or self.manager.is_alive():
                 if not socket.poll(POLL_MS):
                     continue
                 frames = socket.recv_multipart()

@@ -20,6 +20,9 @@ from minivllm.sampling_params import SamplingParams
 
 logger = logging.getLogger(__name__)
 
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer decodes half a character to
+MAX_HALF_TOKENS = 3  # a character has at most four bytes
+
 
 class TextStream:
     """Token ids in, whole characters out.
@@ -30,7 +33,7 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], params: SamplingParams) -> None:
         self.tokenizer = tokenizer
         self.skip_special_tokens = params.skip_special_tokens
-        self.stream = DecodeStream(ids=list(prompt_ids), skip_special_tokens=self.skip_special_tokens)
+        self.stream, self.said_before = self._after_prompt(list(prompt_ids))
         self.special_tokens: dict[int, str] = {}  # only if no space may stand between two of them
         if not (params.skip_special_tokens or params.spaces_between_special_tokens):
             added = tokenizer.get_added_tokens_decoder()
@@ -45,7 +48,32 @@ class TextStream:
             if special is not None and self.last_was_special:
                 text = special  # as it is written, without the space that the decoder puts before it
             self.last_was_special = special is not None
+        if text and self.said_before:
+            text, self.said_before = text.removeprefix(self.said_before), ""
         return text or ""
+
+    def _after_prompt(self, prompt_ids: list[int]) -> tuple[DecodeStream, str]:
+        """The stream as it stands after the prompt, and what it will give out again of the prompt's own text.
+
+        A stream that is primed with half a character at the end would give out the whole prompt with the other half
+        (as vLLM's does). So it is primed with what comes before, and the half is fed to it.
+        """
+        for num_half in range(min(MAX_HALF_TOKENS, len(prompt_ids)) + 1):
+            num_whole = len(prompt_ids) - num_half
+            text = self._decode(prompt_ids[:num_whole])
+            if not text.endswith(REPLACEMENT):
+                break
+        else:  # bytes that no text has: nothing of them belongs to what follows
+            return DecodeStream(skip_special_tokens=self.skip_special_tokens), ""
+        stream = DecodeStream(ids=prompt_ids[:num_whole], skip_special_tokens=self.skip_special_tokens)
+        if num_half == 0:
+            return stream, ""
+        for token_id in prompt_ids[num_whole:]:
+            stream.step(self.tokenizer, token_id)
+        return stream, self._decode(prompt_ids).rstrip(REPLACEMENT).removeprefix(text)
+
+    def _decode(self, token_ids: list[int]) -> str:
+        return self.tokenizer.decode(token_ids, skip_special_tokens=self.skip_special_tokens)
 
     def _protected_step(self, token_id: int) -> str | None:
         try:

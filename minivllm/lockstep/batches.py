@@ -8,7 +8,7 @@ Must not know: samplers.
 from random import Random
 from typing import Any
 
-from minivllm.lockstep.recording import Recording, Workload
+from minivllm.lockstep.recording import Recording, Workload, numbers
 
 VOCAB_SIZE = 48
 FIRST_TOKEN = 3  # below are special tokens: end of text is 2
@@ -29,7 +29,7 @@ TEMPERATURES = (1e-6, 0.005, 0.2, 0.7, 1.0, 1.3, 2.0)
 
 def generate_batches(seed: int, count: int) -> Recording:
     """`count` batches, from a seed."""
-    cases = [make_batch(Random(f"batch-{number}")) for number in range(seed * count, (seed + 1) * count)]
+    cases = [make_batch(Random(f"batch-{number}")) for number in numbers(seed, count)]
     return Recording("sampler", f"minivllm lockstep --generate {seed}", cases)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from minivllm.errors import InputError
+from minivllm.errors import InputError, ModelError
 from minivllm.lockstep.batches import generate_batches
-from minivllm.lockstep.compare import Difference, first_difference
+from minivllm.lockstep.compare import BREAKDOWN, Difference, first_difference
 from minivllm.lockstep.engine import replay_engine
 from minivllm.lockstep.recording import LIST_KEYS, Recording, Workload, has_results, load, save, without_results
 from minivllm.lockstep.report import account
@@ -122,15 +122,15 @@ def find_difference(level: str, workload: Workload, model: str | None = None) ->
     replay: Callable[[Workload], Any] = replay_sampler if level == "sampler" else partial(replay_engine, model=model)
     try:
         replayed = replay(asked)
-    except InputError:
-        raise
+    except (InputError, ModelError):
+        raise  # of this call, not of the engine
     except Exception as error:
         return _breakdown("row" if level == "sampler" else "output", 0, error)
     return first_difference(level, workload, replayed)
 
 
 def _breakdown(what: str, index: int, error: Exception) -> Difference:
-    return Difference(what, index, "?", "", f"{type(error).__name__}: {error}", f"a {what}")
+    return Difference(what, index, BREAKDOWN, "", f"{type(error).__name__}: {error}", f"a {what}")
 
 
 def _count_steps(level: str, workload: Workload) -> int:
@@ -152,8 +152,6 @@ def _print_scores(scores: dict[str, Score], unit: str) -> None:
 
 def _generate(arguments: argparse.Namespace) -> Recording:
     count = DEFAULT_COUNT[arguments.level] if arguments.count is None else arguments.count
-    if count < 1 or arguments.generate < 0:
-        raise InputError(f"--generate {arguments.generate} --count {count}: the seed starts at 0, the count at 1.")
     return GENERATORS[arguments.level](arguments.generate, count).select(arguments.only, arguments.limit)
 
 

@@ -28,6 +28,7 @@ NEEDED_KEYS = {
 }
 RESULT_KEYS = {"scheduler": ("steps",), "sampler": (), "engine": ("steps", "outputs")}
 ROW_RESULT_KEYS = ("processed_logprobs", "greedy_token")  # a sampler case has its results in its rows
+MAX_COUNT = 1000  # workloads of one family from one seed
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -80,6 +81,16 @@ def has_results(level: str, workload: Workload) -> bool:
     if level == "sampler":
         return all(key in row for row in workload["rows"] for key in ROW_RESULT_KEYS)
     return all(key in workload for key in RESULT_KEYS[level])
+
+
+def numbers(seed: int, count: int) -> range:
+    """The numbers of the workloads that are made from a seed: no other seed has them.
+
+    Raises InputError for a seed below 0, or a count outside 1 to MAX_COUNT.
+    """
+    if seed < 0 or not 1 <= count <= MAX_COUNT:
+        raise InputError(f"--generate {seed} --count {count}: a seed is at least 0, a count is 1 to {MAX_COUNT}.")
+    return range(seed * MAX_COUNT, seed * MAX_COUNT + count)
 
 
 def load(path: Path) -> Recording:

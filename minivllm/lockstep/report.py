@@ -14,7 +14,7 @@ from typing import Any
 from minivllm.boundary import boundaries
 from minivllm.core.request import Request
 from minivllm.core.scheduler import Scheduler
-from minivllm.lockstep.compare import Difference
+from minivllm.lockstep.compare import BREAKDOWN, Difference
 from minivllm.lockstep.engine import replay_engine, request_name
 from minivllm.lockstep.recording import Workload
 from minivllm.lockstep.scheduler import (
@@ -39,7 +39,9 @@ def account(level: str, workload: Workload, name: str, difference: Difference, m
         f"    vLLM   {theirs}",
     ]
     if level == "scheduler":
-        lines += _scheduler_state(workload, difference) + _known_difference(workload)
+        lines += _scheduler_state(workload, difference)
+        if difference.phase != BREAKDOWN:
+            lines += _known_difference(workload)
     elif level == "sampler":
         lines += _row_state(workload, difference)
     elif difference.what == "step":

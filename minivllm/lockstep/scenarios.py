@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from minivllm.lockstep.recording import Recording, Workload
+from minivllm.lockstep.recording import Recording, Workload, numbers
 
 Request = dict[str, Any]
 MadeOf = tuple[dict[str, Any], list[Request]]  # engine arguments, requests
@@ -48,7 +48,7 @@ def generate_scenarios(seed: int, count: int, families: list[str] | None = None)
     """`count` scenarios of each family (None: of all), from a seed."""
     scenarios = []
     for name in families or list(FAMILIES):
-        for number in range(seed * count, (seed + 1) * count):
+        for number in numbers(seed, count):
             scenarios.append(make_scenario(Random(f"{name}-{number}"), name, number))
     return Recording("engine", f"minivllm lockstep --generate {seed}", scenarios)
 

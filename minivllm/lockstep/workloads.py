@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from minivllm.config import cdiv
-from minivllm.lockstep.recording import Recording, Workload
+from minivllm.lockstep.recording import Recording, Workload, numbers
 
 EOS_TOKEN_ID = 2
 UNLIMITED = 1000  # a max_tokens beyond every max_model_len here: only the context ends the request
@@ -59,6 +59,23 @@ FAMILIES: dict[str, Family] = {
         output_len=(8, 50),
         shared=0.5,
     ),
+    "victims": Family(
+        "victims that had tokens in the same step: here vLLM can go wrong (docs/differences.md)",
+        block_size=(4,),
+        max_model_len=(64,),
+        spare_blocks=(0, 2, 3),
+        max_num_seqs=(4,),
+        budget=(64,),
+        threshold=(8, 16),
+        priority_policy=1.0,
+        num_requests=(3, 4),
+        prompt_len=(10, 50),
+        output_len=(4, 20),
+        shared=0.0,
+        repeated=0.0,
+        edges=0.0,
+        stops=0.0,
+    ),
     "nocache": Family("no prefix cache", caching=0.0, spare_blocks=(1, 4, 16)),
     "nochunk": Family("no chunked prefill", chunked=0.0),
     "neither": Family("no prefix cache and no chunked prefill", chunked=0.0, caching=0.0, spare_blocks=(0, 3, 9)),
@@ -72,7 +89,9 @@ FAMILIES: dict[str, Family] = {
     "threshold": Family("a limit on one request's tokens in a step", threshold=(1, 3, 8, 20), budget=(8, 33, 64)),
     "aborts": Family("aborts while running, waiting, preempted", aborts=0.6, spare_blocks=(0, 2, 5), stops=0.3),
     "context": Family("requests that fill the context", max_model_len=(32, 48, 100), edges=0.8, stops=0.4),
-    "resets": Family("prefix-cache resets, aborts in flight, salts", aborts=0.4, shared=0.7, repeated=0.4, extras=True),
+    "resets": Family(
+        "prefix-cache resets, aborts in flight, salts", caching=0.8, aborts=0.4, shared=0.7, repeated=0.4, extras=True
+    ),
     "hard": Family(
         "a bit of everything",
         block_size=(1, 2, 4, 8, 16, 32, 64),
@@ -90,6 +109,7 @@ FAMILIES: dict[str, Family] = {
         edges=0.3,
         stops=0.3,
         aborts=0.35,
+        extras=True,
     ),
 }
 
@@ -98,9 +118,7 @@ def generate_workloads(seed: int, count: int, families: list[str] | None = None)
     """`count` workloads of each family (None: of all), from a seed."""
     names = families or list(FAMILIES)
     workloads = [
-        make_workload(Random(f"{name}-{number}"), name, number)
-        for name in names
-        for number in range(seed * count, (seed + 1) * count)
+        make_workload(Random(f"{name}-{number}"), name, number) for name in names for number in numbers(seed, count)
     ]
     return Recording("scheduler", f"minivllm lockstep --generate {seed}", workloads)
 

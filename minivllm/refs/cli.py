@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     drifting = commands.add_parser("drift", help="what became of each symbol in another version, and what rests on it")
     _add_tree(drifting)
     drifting.add_argument("--format", choices=("table", "json", "markdown"), default="table", help="default: table")
-    drifting.add_argument("--only", metavar="STATUS", help=f"a comma-separated part of: {', '.join(STATUSES)}")
+    drifting.add_argument("--only", metavar="STATUS", help=f"show these only, comma-separated: {', '.join(STATUSES)}")
     drifting.add_argument("--all", action="store_true", help="all locked symbols, also those nothing of ours rests on")
     drifting.add_argument(
         "--page",
@@ -86,16 +86,17 @@ def run_drift(arguments: argparse.Namespace) -> int:
     tree = _tree(arguments.vllm, arguments.fetch)
     if tree is None:
         raise InputError("Give the version to compare with: --vllm WHERE or --fetch VERSION.")
-    only = set(arguments.only.split(",")) if arguments.only else set(STATUSES)
-    if not only <= set(STATUSES):
-        raise InputError(f"--only {arguments.only}: {sorted(only - set(STATUSES))} is not among {', '.join(STATUSES)}.")
+    only = arguments.only.split(",") if arguments.only else []
+    unknown = [status for status in only if status not in STATUSES]
+    if unknown:
+        raise InputError(f"--only {arguments.only}: {unknown} is not among {', '.join(STATUSES)}.")
     lock = read_lock()
     places = resting_on(collect(find_project()).uses)
     entries = [entry for key, entry in lock.entries.items() if arguments.all or key in places]
-    verdicts = [verdict for verdict in drift(lock, tree, entries) if verdict.status in only]
+    verdicts = drift(lock, tree, entries)
     name = tree.version or tree.label
     show = {"table": report.drift_table, "json": report.drift_json, "markdown": report.drift_markdown}
-    print(show[arguments.format](lock.version, name, verdicts, places))
+    print(show[arguments.format](lock.version, name, verdicts, places, *([only] if only else [])))
     return 0
 
 

@@ -6,7 +6,7 @@ Must not know: how verdicts come about.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from minivllm.refs.check import KINDS, Checked
@@ -14,6 +14,7 @@ from minivllm.refs.drift import STATUSES, Verdict
 from minivllm.refs.uses import Use
 
 Places = Mapping[tuple[str, str], Sequence[Use]]
+NOT_SAME = tuple(status for status in STATUSES if status != "same")
 SHOWN_TEXT = 110  # characters of a sentence in a table
 
 
@@ -71,11 +72,14 @@ def count_statuses(verdicts: Iterable[Verdict]) -> Counter[str]:
     return Counter(verdict.status for verdict in verdicts)
 
 
-def drift_table(pinned: str, other: str, verdicts: Sequence[Verdict], places: Places) -> str:
-    """For a terminal: one line a symbol that is not the same, and below it what rests on it."""
+def drift_table(
+    pinned: str, other: str, verdicts: Sequence[Verdict], places: Places, only: Collection[str] = NOT_SAME
+) -> str:
+    """For a terminal: the counts, then one line a symbol with a status of `only`, and below it what rests on it."""
     lines = [_summary(pinned, other, verdicts)]
-    shown = [verdict for verdict in worst_first(verdicts) if verdict.status != "same"]
-    for verdict in shown or worst_first(verdicts):
+    for verdict in worst_first(verdicts):
+        if verdict.status not in only:
+            continue
         about = [text for text in (size_of_change(verdict), verdict.note) if text]
         lines.append(f"\n{verdict.status:8} {verdict.entry.target}" + (f"  ({'; '.join(about)})" if about else ""))
         if verdict.target not in ("", verdict.entry.target):
@@ -100,8 +104,10 @@ def _what(use: Use) -> str:
     return use.owner
 
 
-def drift_json(pinned: str, other: str, verdicts: Sequence[Verdict], places: Places) -> str:
-    """Everything, for programs."""
+def drift_json(
+    pinned: str, other: str, verdicts: Sequence[Verdict], places: Places, only: Collection[str] = STATUSES
+) -> str:
+    """For programs: the counts, and all there is to say of the symbols with a status of `only`."""
     symbols = [
         {
             "file": verdict.entry.path,
@@ -118,6 +124,7 @@ def drift_json(pinned: str, other: str, verdicts: Sequence[Verdict], places: Pla
             "places": [_place(use) for use in places.get((verdict.entry.path, verdict.entry.name), ())],
         }
         for verdict in worst_first(verdicts)
+        if verdict.status in only
     ]
     counts = count_statuses(verdicts)
     content = {"from": pinned, "to": other, "counts": {it: counts[it] for it in STATUSES}, "symbols": symbols}
@@ -131,10 +138,12 @@ def _place(use: Use) -> dict[str, Any]:
     return place
 
 
-def drift_markdown(pinned: str, other: str, verdicts: Sequence[Verdict], places: Places) -> str:
-    """A section for a page or an issue."""
+def drift_markdown(
+    pinned: str, other: str, verdicts: Sequence[Verdict], places: Places, only: Collection[str] = NOT_SAME
+) -> str:
+    """A section for a page or an issue: the counts, and a row for each symbol with a status of `only`."""
     lines = [f"## vLLM {pinned} to {other}", "", _summary(pinned, other, verdicts) + ".", ""]
-    shown = [verdict for verdict in worst_first(verdicts) if verdict.status != "same"]
+    shown = [verdict for verdict in worst_first(verdicts) if verdict.status in only]
     if shown:
         lines += ["| symbol | verdict | now | what rests on it |", "|---|---|---|---|"]
     for verdict in shown:

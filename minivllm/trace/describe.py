@@ -115,7 +115,8 @@ def _allocated(event: Any, _: str) -> str:
 
 def _pool(event: Any, _: str) -> str:
     evicted = getattr(event, "evicted_block_ids", [])
-    return f"{ids(event.block_ids)}, free {change(event.num_free_blocks)}" + (f", evicts {ids(evicted)}" * bool(evicted))
+    loss = f", evicts {ids(evicted)}" if evicted else ""
+    return f"{ids(event.block_ids)}, free {change(event.num_free_blocks)}{loss}"
 
 
 def _executed(event: Any, _: str) -> str:

@@ -20,12 +20,46 @@ from minivllm.trace.events_worker import Summed
 from minivllm.trace.schema import EVENTS, VLLM_VERSION, AnyEvent, Header, Process
 
 FIELD = re.compile(r"^    (\w+): .+?(?:  # (.+))?$")
+# What a field means wherever it has no comment of its own.
+GLOSSARY = {
+    "num_prompt_tokens": "tokens of the prompt",
+    "num_tokens": "tokens of the request that exist: prompt and outputs",
+    "num_computed_tokens": "of these, those whose K and V are in the cache, or will be after the planned step",
+    "num_output_tokens": "tokens of the output",
+    "num_hit_tokens": "tokens found in the prefix cache",
+    "prompt_token_ids": "token ids of the prompt",
+    "new_token_ids": "token ids",
+    "max_tokens": "tokens of the output, at most",
+    "n": "answers to one prompt",
+    "priority": "smaller goes first",
+    "external_req_id": "the number of the prompt in the LLM's life, as text",
+    "request_id": "internal id",
+    "req_id": "internal id",
+    "num_requests": "prompts of the call",
+    "num_outputs": "outputs in the message",
+    "num_waiting": "requests in the waiting queue",
+    "num_running": "requests that run",
+    "num_free_blocks": "blocks in the free queue",
+    "block_ids": "ids of blocks",
+    "new_block_ids": "ids of blocks that were just taken",
+    "hit_block_ids": "ids of blocks found in the prefix cache",
+    "block_hashes": "hashes of blocks, the first 16 hexadecimal digits",
+    "block_hash": "hash of a block, the first 16 hexadecimal digits",
+    "blocks_needed": "free blocks that it would take",
+    "blocks_free": "free blocks that there were",
+    "total_num_scheduled_tokens": "tokens of the step",
+    "max_query_len": "tokens of one row in this step, at most",
+    "max_seq_len": "tokens of one row in all, at most",
+    "dtype": "of the values",
+    "finish_reason": "stop, length, abort or error; None while it runs",
+    "stop_reason": "the stop token or stop string that ended it",
+}
 COMMON = Event.__struct_fields__
 COMMAND = "python -m minivllm.trace.document"
 
 
 def field_comments(cls: type) -> dict[str, str]:
-    """Field -> the comment behind it, of a struct and those it is made from."""
+    """Field -> the comment behind it, of a struct and those it is made from; else what the glossary says, or ""."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
@@ -33,13 +67,13 @@ def field_comments(cls: type) -> dict[str, str]:
                 match = FIELD.match(line)
                 if match and match[1] in cls.__struct_fields__:
                     found[match[1]] = match[2] or found.get(match[1], "")
-    return found
+    return {name: comment or GLOSSARY.get(name, "") for name, comment in found.items()}
 
 
 def json_schema() -> bytes:
     """JSON Schema of a line: the header, or an event."""
     (header, event), definitions = msgspec.json.schema_components([Header, AnyEvent], ref_template="#/$defs/{name}")
-    for cls in _structs():
+    for cls in structs():
         definition = definitions.get(cls.__name__)
         if definition is not None:
             definition["description"] = _says(cls)
@@ -66,14 +100,14 @@ def markdown() -> str:
         f"event is one call of a method that `@boundary` marks. The fields have the names of vLLM {VLLM_VERSION}.",
         "",
         "- **[before, after]** is a value when the call began and when it returned.",
-        "- **Left out** are empty lists, and fields with nothing to say: the call failed (`error`), could not be looked",
-        "  at (`view_error`), or the value belongs to a higher detail.",
+        "- **Left out** are empty lists, and fields with nothing to say: the call failed (`error`), could not be",
+        "  looked at (`view_error`), or the value belongs to a higher detail.",
         "- **Time** is in ns from the first event. With the logical clock it only says what came first.",
-        "- **Detail 0** has ids, lengths, counters, block tables, slots, positions, message sizes. **Detail 1** adds one",
-        "  event a layer with shapes, strides and dtypes. **Detail 2** adds values: the likeliest tokens, norms.",
+        "- **Detail 0** has ids, lengths, counters, block tables, slots, positions, message sizes. **Detail 1** adds",
+        "  one event a layer with shapes, strides and dtypes. **Detail 2** adds values: the likeliest tokens, norms.",
         "- **Order of effects**: a component's state changes at the *exit* of its methods; see `Trace.state_at`.",
-        "- **Versions**: a new kind or a new field keeps the schema's number, and readers ignore what they do not know.",
-        "  Renaming, removing, or a change of meaning or unit raises it and brings an upgrade for older files.",
+        "- **Versions**: a new kind or a new field keeps the schema's number, and readers ignore what they do not",
+        "  know. Renaming, removing, or a change of meaning or unit raises it and brings an upgrade for older files.",
         "- **Redacted** traces have lengths where texts and token ids were.",
         "",
         "## All kinds",
@@ -82,8 +116,8 @@ def markdown() -> str:
         "|---|---|---|---|---|---|---|",
         *(_kind_row(row) for row in KINDS.values()),
         "",
-        "Boundaries B1 to B27 are the hand-overs of a request's life, in the order in which it meets them. In process all",
-        "happens in the caller's.",
+        "Boundaries B1 to B27 are the hand-overs of a request's life, in the order in which it meets them. In process",
+        "all happens in the caller's.",
         "",
         "## Fields of every event",
         "",
@@ -161,7 +195,8 @@ def _inner() -> list[type]:
     return list(found)
 
 
-def _structs() -> list[type]:
+def structs() -> list[type]:
+    """All structs of a trace file."""
     return [*EVENTS.values(), Unfinished, *_inner(), Header, Process]
 
 

@@ -130,7 +130,14 @@ class Call:
     __slots__ = ("args", "before", "detail", "kwargs", "notes", "number", "out", "owner", "step")
 
     def __init__(
-        self, owner: Any, args: tuple, kwargs: dict[str, Any], detail: int, notes: dict[Any, Any], number: int
+        self,
+        owner: Any,
+        args: tuple,
+        kwargs: dict[str, Any],
+        detail: int,
+        notes: dict[Any, Any],
+        number: int,
+        step: int | None,
     ) -> None:
         self.owner = owner  # the object whose method it is
         self.args = args
@@ -138,7 +145,7 @@ class Call:
         self.detail = detail
         self.notes = notes  # what one view leaves for another; of one recorder
         self.number = number  # of calls of this kind before this one
-        self.step: int | None = None  # the core's step that it is part of
+        self.step = step  # the core's step that it is part of
         self.before: Any = None  # what the event's `before` returned
         self.out: Any = None  # what the method returned
 

@@ -1,4 +1,5 @@
 """Events of the KV cache: B11, the manager of block tables, and B12, the block pool."""
+# ruff: noqa: RUF012  (a msgspec struct copies a mutable default)
 
 from typing import Any
 
@@ -36,14 +37,14 @@ class GetComputedBlocks(Event, tag="get_computed_blocks"):
 class AllocateSlots(Event, tag="allocate_slots"):
     """A request asks for slots. Refused, nothing changes."""
 
-    refused: bool | None = None
+    refused: bool | None = None  # too few blocks are free
     num_tokens: int | None = None
     num_computed_tokens: int | None = None
     num_new_tokens: int | None = None  # asked for
     num_hit_tokens: int | None = None  # cached ones that it may share
     hit_block_ids: list[int] = []
     new_block_ids: list[int] = []
-    full_sequence_must_fit: bool | None = None
+    full_sequence_must_fit: bool | None = None  # and not only this chunk
     blocks_needed: int | None = None  # of the test that failed
     num_blocks: Change | None = None  # held by the request
     num_free_blocks: Change | None = None
@@ -234,7 +235,7 @@ class FreeBlocks(Event, tag="free_blocks"):
 class ResetPrefixCache(Event, tag="reset_prefix_cache"):
     """All hashes are forgotten, unless a block is in use."""
 
-    done: bool | None = None
+    done: bool | None = None  # False: a block is in use, nothing was changed
 
     @staticmethod
     def view(call: Call) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 """Events on the caller's side: B1 to B6, and B23 to B27."""
+# ruff: noqa: RUF012  (a msgspec struct copies a mutable default)
 
 from typing import Any
 
@@ -58,7 +59,7 @@ class RenderChat(Event, tag="render_chat"):
     """A conversation becomes token ids, through the model's chat template."""
 
     secret = ("messages", "prompt", "prompt_token_ids")
-    messages: list[dict[str, Any]] | int = []
+    messages: list[dict[str, Any]] | int = []  # as the caller gave them
     num_prompt_tokens: int | None = None
     prompt: Text | None = None  # what the template made
     prompt_token_ids: TokenIds = []
@@ -220,7 +221,7 @@ class Detokenize(Event, tag="detokenize"):
     stop_string: Text | None = None  # found: the request ends here, and the core is told
     num_chars: Change | None = None  # length of the text; smaller after than before where a stop string cut it
     num_held_chars: int | None = None  # of these, held back while it runs: they may begin a stop string
-    num_output_tokens: Change | None = None
+    num_output_tokens: Change | None = None  # of the request
 
     @staticmethod
     def before(call: Call) -> Change:
@@ -259,8 +260,8 @@ class Completion(msgspec.Struct, omit_defaults=True):
     """
 
     request_id: str  # external
-    index: int
-    text: Text
+    index: int  # among the n answers to a prompt
+    text: Text  # without what was cut off at a stop string
     num_output_tokens: int
     finish_reason: str | None = None
     stop_reason: int | str | None = None
@@ -271,7 +272,7 @@ class RunEngine(Event, tag="run_engine"):
 
     secret = ("outputs",)
     num_requests: int | None = None
-    outputs: list[Completion] = []
+    outputs: list[Completion] = []  # one for each answer, as the caller gets them
 
     @staticmethod
     def view(call: Call) -> dict[str, Any]:

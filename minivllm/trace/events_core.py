@@ -1,4 +1,5 @@
 """Events of the core and its scheduler: B8, B9, B10, B21, and the core's half of B26."""
+# ruff: noqa: RUF012  (a msgspec struct copies a mutable default)
 
 from typing import Any
 
@@ -136,11 +137,11 @@ class SkippedRequest(msgspec.Struct, omit_defaults=True):
     req_id: str
     reason: str  # token_budget, seats, blocks, not_fit_in_budget, preemption, head_of_line, preempted
     token_budget: int  # tokens left when it was its turn
-    num_running: int
+    num_running: int  # when it was its turn
     blocks_needed: int | None = None
     blocks_free: int | None = None
     num_hit_tokens: int | None = None
-    blocked_by: str | None = None
+    blocked_by: str | None = None  # the request that is in its way
 
 
 class PreemptedRequest(msgspec.Struct, omit_defaults=True):
@@ -153,7 +154,7 @@ class PreemptedRequest(msgspec.Struct, omit_defaults=True):
     for_req_id: str  # who needed blocks; itself, if there was no other
     blocks_needed: int
     blocks_free: int  # before it gave its own back
-    blocks_returned: int
+    blocks_returned: int  # to the free queue; fewer than it held, if it shared some
     num_computed_tokens: int  # that it had
     was_scheduled: bool  # it had tokens in this step already
 
@@ -164,12 +165,12 @@ class Schedule(Event, tag="schedule"):
     num_scheduled_tokens: dict[str, int] = {}  # in scheduling order: running, then admitted
     total_num_scheduled_tokens: int | None = None
     token_budget: Change | None = None  # tokens; left over after
-    scheduled_new_reqs: list[NewRequest] = []
+    scheduled_new_reqs: list[NewRequest] = []  # that the worker sees for the first time
     scheduled_cached_reqs: list[CachedRequest] = []  # running ones, then resumed ones
     finished_req_ids: list[str] = []  # ended since the last plan: the worker drops them now
-    skipped: list[SkippedRequest] = []
+    skipped: list[SkippedRequest] = []  # that got no token, and why
     preemptions: list[PreemptedRequest] = []  # in the order they happened
-    num_common_prefix_blocks: int | None = None
+    num_common_prefix_blocks: int | None = None  # leading blocks that all requests with blocks share
     num_tokens: dict[str, int] = {}  # that exist, of each request with a change below
     num_computed_tokens: dict[str, Change] = {}  # scheduled and preempted requests; admitted ones come from 0
     num_blocks: dict[str, Change] = {}  # held, of the same requests

@@ -1,4 +1,5 @@
 """Events at the process boundary: B7 and B22. In process there are none."""
+# ruff: noqa: RUF012  (a msgspec struct copies a mutable default)
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,5 @@
 """Events of executor, worker and model: B13 to B20."""
+# ruff: noqa: RUF012  (a msgspec struct copies a mutable default)
 
 from typing import Any
 
@@ -41,7 +42,7 @@ class UpdateStates(Event, tag="update_states"):
     moved: dict[str, Change] = {}  # their row [before, after], where a hole was closed
     finished_req_ids: list[str] = []  # forgotten by the worker
     num_computed_tokens: list[int] = []  # by row, before this step's tokens
-    num_blocks_per_row: list[int] = []
+    num_blocks_per_row: list[int] = []  # by row
     block_tables: dict[str, list[int]] = {}  # of rows whose table is new or longer
 
     @staticmethod
@@ -114,9 +115,9 @@ def slot_ranges(slots: list[int]) -> list[Change]:
 class GetSlotMappings(Event, tag="get_slot_mappings"):
     """The slots go to the device; they are the same for every layer."""
 
-    num_slots: int | None = None
+    num_slots: int | None = None  # one a token of the batch
     slot_ranges: list[Change] = []  # runs of [first, last]
-    device: str | None = None
+    device: str | None = None  # where they went
 
     @staticmethod
     def view(call: Call) -> dict[str, Any]:
@@ -128,10 +129,10 @@ class GetSlotMappings(Event, tag="get_slot_mappings"):
 class BuildAttentionMetadata(Event, tag="build_attention_metadata"):
     """What the attention layers need to know, made once for all of them."""
 
-    num_reqs: int | None = None
-    num_actual_tokens: int | None = None
-    max_query_len: int | None = None  # tokens of one row in this step, at most
-    max_seq_len: int | None = None  # tokens of one row in all, at most
+    num_reqs: int | None = None  # rows
+    num_actual_tokens: int | None = None  # of the batch
+    max_query_len: int | None = None
+    max_seq_len: int | None = None
     block_table_shape: list[int] = []  # [rows, blocks a row at most]
     block_table: list[list[int]] = []  # by row, without padding; from detail 1
 
@@ -155,7 +156,7 @@ class BuildAttentionMetadata(Event, tag="build_attention_metadata"):
 class ModelForward(Event, tag="model_forward"):
     """The flat batch goes through all layers. Below detail 1 its layers are summed up in B17 and B18."""
 
-    num_tokens: int | None = None
+    num_tokens: int | None = None  # of the batch
     hidden_states_shape: list[int] = []  # [tokens, hidden size]
     dtype: str | None = None
     hidden_states_norms: list[float] = []  # [tokens], length of each token's vector after the last norm; detail 2
@@ -178,8 +179,8 @@ class TensorInfo(msgspec.Struct):
     vLLM: none, see Kind
     """
 
-    shape: list[int]
-    stride: list[int]  # elements
+    shape: list[int]  # elements of each dimension
+    stride: list[int]  # elements from one place to the next in each dimension
     dtype: str
 
 
@@ -204,7 +205,7 @@ class Summed(Event):
     calls: int | None = None  # of all layers; None in an event of one layer
     total_ns: int | None = None  # spent in these calls
     layer: int | None = None  # from 0; None in a sum
-    num_tokens: int | None = None
+    num_tokens: int | None = None  # of the batch
     tensors: dict[str, TensorInfo] = {}  # from detail 1
 
     @classmethod
@@ -247,7 +248,7 @@ class DoKVCacheUpdate(Summed, tag="do_kv_cache_update"):
 class Attention(Summed, tag="attention"):
     """The queries of the step read K and V through the block table."""
 
-    backend: str | None = None
+    backend: str | None = None  # torch or triton
     query_shape: list[int] = []  # [tokens, query heads, head size]
     kv_cache_shape: list[int] = []  # of one layer
     max_query_len: int | None = None
@@ -312,7 +313,7 @@ class Candidate(msgspec.Struct):
     vLLM: none, see Kind
     """
 
-    token_id: int
+    token_id: int  # the likeliest first
     logprob: float  # of the raw logits
     processed_logprob: float | None  # of those that the token is drawn from; None: masked
 
@@ -322,8 +323,8 @@ class SamplerForward(Event, tag="sampler.forward"):
 
     secret = ("candidates",)
     logits_shape: list[int] = []  # [rows, vocabulary]
-    all_greedy: bool | None = None
-    all_random: bool | None = None
+    all_greedy: bool | None = None  # every row takes its likeliest token
+    all_random: bool | None = None  # every row draws
     max_num_logprobs: int | None = None  # None: nobody asked
     discarded_rows: list[int] = []  # their own generators draw nothing
     rows_with_generator: list[int] = []  # requests with a seed

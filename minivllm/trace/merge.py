@@ -84,9 +84,7 @@ def _with_unfinished(part: Part, proc: str) -> list[Event]:
 
 def _to_one_clock(events: list[list[Event]], offsets: list[int]) -> int:
     """Bring all stamps to the caller's clock, from the first of them on; returns that one, ns."""
-    origin = min(
-        (event.t0 + offset for part, offset in zip(events, offsets, strict=True) for event in part), default=0
-    )
+    origin = min((event.t0 + offset for part, offset in zip(events, offsets, strict=True) for event in part), default=0)
     for part, offset in zip(events, offsets, strict=True):
         for event in part:
             event.t0 += offset - origin
@@ -173,9 +171,7 @@ def _steps(events: list[Event]) -> None:
             latest[event.thread] = event.step
         elif event.kind in ("process_outputs", "abort_requests"):
             event.step = latest.get(event.thread)
-        elif event.step is None and event.parent is not None and events[event.parent].kind == "process_outputs":
-            event.step = events[event.parent].step
-        elif event.kind == "finish_requests" and event.step is None and event.parent is not None:
+        elif event.kind in ("detokenize", "finish_requests") and event.step is None and event.parent is not None:
             event.step = events[event.parent].step
 
 

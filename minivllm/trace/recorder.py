@@ -91,14 +91,24 @@ class Sum:
         self.calls = self.total_ns = 0
 
 
-class _Thread(threading.local):
-    """What the recorder knows of the current thread."""
+class Thread:
+    """What the recorder knows of one thread.
+
+    vLLM: none, see Recorder
+    """
+
+    __slots__ = ("frames", "latest", "name")
 
     def __init__(self) -> None:
         name = threading.current_thread().name
         self.name = THREAD_NAMES.get(name, name)
         self.frames: list[Frame] = []
         self.latest = -1  # stamp
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = Thread()
 
 
 class Recorder:
@@ -115,7 +125,7 @@ class Recorder:
         self.num_steps = 0
         self.notes: dict[Any, Any] = {}
         self._seq = count()
-        self._thread = _Thread()
+        self._local = _Local()
         self._pending: deque[Line] = deque()
         self._write_lock = threading.Lock()
         self._warned = False
@@ -135,31 +145,40 @@ class Recorder:
 
     def _timed(self, owner: Any, method: Callable, kind: str, event: type[Event]) -> Callable:
         """`method`, with an event for every call."""
+        before = event.before if event.before is not Event.before else None
+        view = event.view
+        flush_first = kind in FLUSH_BEFORE
         numbers = count()
-        looks_before = event.before is not Event.before
 
         @functools.wraps(method)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            thread = self._thread
-            call = Call(owner, args, kwargs, self.detail, self.notes, next(numbers))
+            thread = self._local.thread
             frame = self._enter(thread, kind, owner)
-            call.step = frame.step
-            problem = self._look(self._before, event, call) if looks_before else None
+            call = Call(owner, args, kwargs, self.detail, self.notes, next(numbers), frame.step)
+            problem = None
+            if before is not None:
+                try:
+                    call.before = before(call)
+                except Exception as error:
+                    problem = self._not_seen(event, error)
             frame.t0 = self._stamp(thread)
-            if kind in FLUSH_BEFORE:
+            if flush_first:
                 self.flush()
                 frame.t0 = self._stamp(thread)
             try:
                 call.out = method(*args, **kwargs)
             except BaseException as error:
-                self._leave(thread, frame, event, {}, error=f"{type(error).__name__}: {error}")
+                self._leave(thread, frame, event, self._stamp(thread), {"error": f"{type(error).__name__}: {error}"})
                 self.flush()
                 raise
             t1 = self._stamp(thread)
-            fields: dict[str, Any] = {}
+            fields: dict[str, Any] = {"view_error": problem}
             if problem is None:
-                problem = self._look(self._view, event, call, fields)
-            self._leave(thread, frame, event, fields, t1, view_error=problem)
+                try:
+                    fields = view(call)
+                except Exception as error:
+                    fields = {"view_error": self._not_seen(event, error)}
+            self._leave(thread, frame, event, t1, fields)
             return call.out
 
         return timed
@@ -169,7 +188,7 @@ class Recorder:
 
         @functools.wraps(method)
         def summed(*args: Any, **kwargs: Any) -> Any:
-            thread = self._thread
+            thread = self._local.thread
             if not thread.frames:
                 return method(*args, **kwargs)
             t0 = self._stamp(thread)
@@ -178,11 +197,8 @@ class Recorder:
             sums = thread.frames[-1].sums
             total = sums.get(kind)
             if total is None:
-                fields: dict[str, Any] = {}
-                call = Call(owner, args, kwargs, self.detail, self.notes, 0)
-                call.out = out
-                fields["view_error"] = self._look(self._summary, event, call, fields)
-                total = sums[kind] = Sum({"seq": next(self._seq), **fields}, t0)
+                call = Call(owner, args, kwargs, self.detail, self.notes, 0, None)
+                total = sums[kind] = Sum({"seq": next(self._seq), **self._summary(event, call)}, t0)
             total.calls += 1
             total.total_ns += t1 - t0
             total.t1 = t1
@@ -190,9 +206,23 @@ class Recorder:
 
         return summed
 
+    def _summary(self, event: type[Summed], call: Call) -> dict[str, Any]:
+        try:
+            return event.summary(call)
+        except Exception as error:
+            return {"view_error": self._not_seen(event, error)}
+
+    def _not_seen(self, event: type[Event], error: Exception) -> str:
+        """A view has failed: warn once, and return what the event says of it. It is never the engine's concern."""
+        problem = f"{type(error).__name__}: {error}"
+        if not self._warned:
+            self._warned = True
+            logger.warning("The trace could not look at %s (%s). The run goes on.", event.__name__, problem)
+        return problem
+
     # ------------------------------------------------------------------ entry and exit
 
-    def _enter(self, thread: _Thread, kind: str, owner: Any) -> Frame:
+    def _enter(self, thread: Thread, kind: str, owner: Any) -> Frame:
         parent = thread.frames[-1] if thread.frames else None
         step = parent.step if parent else None
         if step is None and kind in NUMBERS_STEPS and (kind == "schedule" or owner.scheduler.has_requests()):
@@ -202,17 +232,7 @@ class Recorder:
         thread.frames.append(frame)
         return frame
 
-    def _leave(
-        self,
-        thread: _Thread,
-        frame: Frame,
-        event: type[Event],
-        fields: dict[str, Any],
-        t1: int | None = None,
-        error: str | None = None,
-        view_error: str | None = None,
-    ) -> None:
-        t1 = t1 or self._stamp(thread)
+    def _leave(self, thread: Thread, frame: Frame, event: type[Event], t1: int, fields: dict[str, Any]) -> None:
         del thread.frames[thread.frames.index(frame) :]
         for kind, total in frame.sums.items():
             self._add_sum(thread, frame, kind, total)
@@ -224,14 +244,12 @@ class Recorder:
             "parent": frame.parent,
             "thread": thread.name,
             "step": frame.step,
-            "error": error,
-            "view_error": view_error,
         }
         self._pending.append(event(**(common | fields)))
         if not thread.frames or frame.kind in FLUSH_AFTER:
             self.flush()
 
-    def _add_sum(self, thread: _Thread, frame: Frame, kind: str, total: Sum) -> None:
+    def _add_sum(self, thread: Thread, frame: Frame, kind: str, total: Sum) -> None:
         self._pending.append(
             EVENTS[kind](
                 proc=self.proc,
@@ -246,36 +264,13 @@ class Recorder:
             )
         )
 
-    def _stamp(self, thread: _Thread) -> int:
+    def _stamp(self, thread: Thread) -> int:
         """Now, ns. No two stamps of a thread are equal, so that nesting can be read off them."""
-        thread.latest = max(self.clock(), thread.latest + 1)
-        return thread.latest
-
-    # ------------------------------------------------------------------ looking
-
-    @staticmethod
-    def _before(event: type[Event], call: Call) -> None:
-        call.before = event.before(call)
-
-    @staticmethod
-    def _view(event: type[Event], call: Call, fields: dict[str, Any]) -> None:
-        fields.update(event.view(call))
-
-    @staticmethod
-    def _summary(event: type[Summed], call: Call, fields: dict[str, Any]) -> None:
-        fields.update(event.summary(call))
-
-    def _look(self, look: Callable, event: type[Event], *args: Any) -> str | None:
-        """Run a view; returns what went wrong, which is never the engine's concern."""
-        try:
-            look(event, *args)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-            if not self._warned:
-                self._warned = True
-                logger.warning("The trace could not look at %s (%s). The run goes on.", event.__name__, problem)
-            return problem
-        return None
+        now = self.clock()
+        if now <= thread.latest:
+            now = thread.latest + 1
+        thread.latest = now
+        return now
 
     # ------------------------------------------------------------------ writing
 
@@ -285,7 +280,7 @@ class Recorder:
             lines: list[Line] = []
             while self._pending:
                 lines.append(self._pending.popleft())
-            thread = self._thread
+            thread = self._local.thread
             for frame in thread.frames:
                 if not frame.announced and frame.t0 >= 0:
                     frame.announced = True

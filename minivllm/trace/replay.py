@@ -277,7 +277,7 @@ class Trace:
 
 
 def _effect_time(event: Event) -> int:
-    """When an event changes the engine's state: at its exit, but a message is on its way as soon as it is being sent."""
+    """When an event changes the engine's state: at its exit; a message is on its way as soon as it is being sent."""
     return event.t0 + 1 if event.kind in SENT else event.t1
 
 

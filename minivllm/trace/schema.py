@@ -38,8 +38,8 @@ class Process(msgspec.Struct, omit_defaults=True):
     """
 
     name: str  # caller or core
-    offset_ns: int = 0
-    error_bound_ns: int = 0
+    offset_ns: int = 0  # 0: its clock is the caller's, as far as can be measured
+    error_bound_ns: int = 0  # how far off that may be
     complete: bool = False  # it ended in order; False: it was killed, or its part of the trace was cut off
 
 
@@ -49,16 +49,16 @@ class Header(msgspec.Struct, tag_field="kind", tag="header", omit_defaults=True)
     vLLM: none, see Kind
     """
 
-    schema: int
+    schema: int  # version of the format
     minivllm: str  # versions
     vllm: str  # that is mirrored
     clock: str  # monotonic or logical
-    detail: int
-    processes: list[Process]
+    detail: int  # 0, 1 or 2
+    processes: list[Process]  # the caller first
     config: dict[str, Any] = {}  # EngineConfig, resolved; without paths
     model: dict[str, Any] = {}  # shape of the model
     num_gpu_blocks: int | None = None  # the null block included
-    redacted: bool = False
+    redacted: bool = False  # lengths stand where texts and token ids were
     part: bool = False  # what one process wrote, not merged yet
     boundaries: dict[str, str | None] = {}  # kind -> B1..B27
     environment: dict[str, Any] = {}  # versions, paths, process ids, wall clock: differs from run to run

@@ -156,7 +156,7 @@ def _section(events: list[Event], request_id: str, width: int) -> list[str]:
 
 
 def _way(event: Event) -> tuple[int, int]:
-    """A request's way through one step: the core, then the messages, then the caller. Times overlap, the way doesn't."""
+    """A request's way through one step: core, message, caller. Their times overlap; the way does not."""
     place = {"core.send": 2, "core_client.receive": 3, "abort_requests": 5, "run_engine": 7}.get(event.kind, 1)
     if event.boundary in ("B23", "B24", "B25"):
         place = 4
@@ -200,7 +200,7 @@ def steps_of(trace: Trace, request_id: str) -> list[StepLine]:
     for schedule in trace.filter(kind="schedule"):
         inside = trace.filter(step=schedule.step)
         whole = next((event for event in inside if event.kind == "step"), schedule)
-        line = StepLine(schedule.step, schedule.t0, whole.duration, num_free_blocks=(schedule.num_free_blocks or (0, 0))[1])
+        line = StepLine(schedule.step, schedule.t0, whole.duration)
         _plan(line, schedule, request_id)
         if not line.num_tokens and not line.notes:
             continue
@@ -214,6 +214,7 @@ def _plan(line: StepLine, schedule: Event, request_id: str) -> None:
     line.num_tokens = schedule.num_scheduled_tokens.get(request_id, 0)
     line.computed = schedule.num_computed_tokens.get(request_id)
     line.num_blocks = schedule.num_blocks.get(request_id)
+    line.num_free_blocks = schedule.num_free_blocks[1] if schedule.num_free_blocks else None
     for new in schedule.scheduled_new_reqs:
         if new.req_id == request_id and new.num_computed_tokens:
             line.notes.append(f"hit {new.num_computed_tokens}")
@@ -249,8 +250,8 @@ def _step_lines(lines: list[StepLine], width: int) -> list[str]:
     span = f"step {lines[0].step}" if len(lines) == 1 else f"steps {lines[0].step} to {lines[-1].step}"
     out = [f"── {span} ".ljust(width, "─")]
     out.append(
-        f"{'step':>5} {'at ms':>9} {'took':>8} {'tokens':>6} {'computed':>11} {'positions':>9} {'slots':>11} "
-        f"{'blocks':>7} {'free':>5} {'token':>6}  text"
+        f"{'step':>5} {'at ms':>9} {'took':>8} {'tokens':>6} {'computed':>9} {'positions':>9} {'slots':>11} "
+        f"{'blocks':>6} {'free':>5} {'token':>6}  text"
     )
     for run in _folded(lines):
         if isinstance(run, StepLine):
@@ -266,10 +267,14 @@ def _step_line(line: StepLine) -> str:
     if not line.num_tokens:
         return f"{line.step:>5} {_ms(line.at):>9} {_ms(line.took):>8}  {notes}"
     return (
-        f"{line.step:>5} {_ms(line.at):>9} {_ms(line.took):>8} {line.num_tokens:>6} {change(line.computed):>11} "
-        f"{ranges(line.positions):>9} {_fit(line.slots):>{SLOTS_WIDTH}} {change(line.num_blocks):>7} "
+        f"{line.step:>5} {_ms(line.at):>9} {_ms(line.took):>8} {line.num_tokens:>6} {_tight(line.computed):>9} "
+        f"{ranges(line.positions):>9} {_fit(line.slots):>{SLOTS_WIDTH}} {_tight(line.num_blocks):>6} "
         f"{line.num_free_blocks:>5} {line.token:>6}  {' '.join(filter(None, (notes, line.text)))}"
     )
+
+
+def _tight(pair: tuple[int, int] | None) -> str:
+    return change(pair).replace(" ", "")
 
 
 def _fit(slots: list[int]) -> str:

@@ -12,7 +12,6 @@ from minivllm.attention.backend import AttentionBackend, get_attn_backend
 from minivllm.attention.layer import Attention
 from minivllm.attention.torch_backend import TorchBackend
 from minivllm.boundary import boundaries
-from minivllm.errors import InputError
 
 
 def dense_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -174,8 +173,3 @@ def test_boundaries_are_marked() -> None:
 def test_factory_gives_torch(name: str, device: str) -> None:
     backend = get_attn_backend(name, device, num_heads=4, num_kv_heads=2, head_size=16, block_size=4)
     assert backend.name == "torch" and backend.scale == 0.25
-
-
-def test_factory_refuses_what_is_not_there() -> None:
-    with pytest.raises(InputError, match="attention_backend='triton' is not there yet"):
-        get_attn_backend("triton", "cpu", num_heads=4, num_kv_heads=2, head_size=16, block_size=4)

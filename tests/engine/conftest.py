@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine.helpers import MODES, SETTINGS
+from engine.helpers import MODES, SETTINGS, Surroundings
 from tiny_models import tiny_model
 
 from minivllm import LLM
@@ -17,25 +17,31 @@ def tiny_folder() -> str:
     return str(tiny_model("llama"))
 
 
-@pytest.fixture(scope="session", params=MODES)
-def llm(request: pytest.FixtureRequest, tiny_folder: str) -> Iterator[LLM]:
-    """The tiny model, in this process and across two: what holds, holds in both."""
-    with LLM(tiny_folder, multiprocess=request.param == "two_processes", **SETTINGS) as engine:
-        yield engine
-
-
 @pytest.fixture(scope="session")
 def local_llm(tiny_folder: str) -> Iterator[LLM]:
-    """The tiny model in this process alone, for what does not depend on the process boundary."""
+    """The tiny model in this process."""
     with LLM(tiny_folder, multiprocess=False, **SETTINGS) as engine:
         yield engine
 
 
+@pytest.fixture(scope="session")
+def remote_llm(tiny_folder: str) -> Iterator[LLM]:
+    """The tiny model across two processes."""
+    with LLM(tiny_folder, multiprocess=True, **SETTINGS) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session", params=MODES)
+def llm(request: pytest.FixtureRequest) -> LLM:
+    """One after the other: what holds, holds in both."""
+    return request.getfixturevalue("local_llm" if request.param == "in_process" else "remote_llm")
+
+
 @pytest.fixture
-def temporary_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder in which all temporary folders of the test are made: one sees what is left. Its path is short, since
-    a socket's path may not be long."""
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+    """To see what is left behind. All temporary folders are made in one with a short path, since a socket's may not be
+    long."""
     with tempfile.TemporaryDirectory(prefix="mv-") as home:
         monkeypatch.setattr(tempfile, "tempdir", home)
         monkeypatch.setenv("TMPDIR", home)  # for child processes
-        yield Path(home)
+        yield Surroundings(Path(home))

@@ -47,13 +47,15 @@ def core_process(llm: LLM) -> psutil.Process:
 
 def core_processes(parent: psutil.Process | None = None) -> list[psutil.Process]:
     """The living cores among a process's descendants (None: this one's)."""
-    return [child for child in (parent or psutil.Process()).children(recursive=True) if is_core(child)]
+    return [child for child in (parent or psutil.Process()).children(recursive=True) if is_alive(child, core=True)]
 
 
-def is_core(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process, core: bool = False) -> bool:
+    """Whether a process runs; `core`: and is an engine core."""
     try:
-        alive = process.status() != psutil.STATUS_ZOMBIE
-        return alive and any("minivllm.engine.core" in argument for argument in process.cmdline())
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return not core or any("minivllm.engine.core" in argument for argument in process.cmdline())
     except psutil.NoSuchProcess:
         return False
 
@@ -63,13 +65,26 @@ def socket_dirs(home: Path) -> list[Path]:
     return [path for path in home.glob("minivllm-*") if any(entry.is_socket() for entry in path.iterdir())]
 
 
-def engine_threads() -> list[threading.Thread]:
-    """Threads of this process that no test framework started."""
-    return [thread for thread in threading.enumerate() if thread is not threading.main_thread() and _is_ours(thread)]
+class Surroundings:
+    """What an engine could leave behind: processes, threads, folders. Those of the shared engines don't count."""
 
+    def __init__(self, home: Path) -> None:
+        self.home = home  # where temporary folders are made now
+        self.cores_before = set(core_processes())
+        self.threads_before = set(threading.enumerate())
 
-def _is_ours(thread: threading.Thread) -> bool:
-    return thread.name.startswith(("EngineCore", "MPClient"))
+    def cores(self) -> list[psutil.Process]:
+        return [process for process in core_processes() if process not in self.cores_before]
+
+    def threads(self) -> list[threading.Thread]:
+        """New ones, but for the one that tqdm keeps for all its bars."""
+        new = [thread for thread in threading.enumerate() if thread not in self.threads_before]
+        return [thread for thread in new if thread.name != "tqdm_monitor"]
+
+    def check_nothing_left(self) -> None:
+        wait_until(lambda: not self.cores(), "the core has ended")
+        wait_until(lambda: not self.threads(), "the threads have ended")
+        assert not list(self.home.glob("minivllm-*"))
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

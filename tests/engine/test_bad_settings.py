@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine.helpers import MODES, core_processes, engine_threads, socket_dirs
+from engine.helpers import MODES, Surroundings
 from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model, write_tiny_model
 
@@ -15,19 +15,13 @@ from minivllm.errors import EngineDeadError, InputError, ModelError, UnknownName
 both_modes = pytest.mark.parametrize("multiprocess", [False, True], ids=MODES)
 
 
-def check_refused(error: type[Exception], words: list[str], home: Path, **settings: Any) -> None:
+def check_refused(error: type[Exception], words: list[str], surroundings: Surroundings, **settings: Any) -> None:
     with pytest.raises(error) as caught:
         LLM(**settings)
     assert type(caught.value) is error
     missing = [word for word in words if word not in str(caught.value)]
     assert not missing, f"{missing} not in: {caught.value}"
-    check_nothing_left(home)
-
-
-def check_nothing_left(home: Path) -> None:
-    assert not core_processes()
-    assert not socket_dirs(home) and not list(home.glob("minivllm-*"))
-    assert not engine_threads()
+    surroundings.check_nothing_left()
 
 
 SETTINGS = {
@@ -47,9 +41,11 @@ SETTINGS = {
 
 @both_modes
 @pytest.mark.parametrize("name", SETTINGS)
-def test_settings_that_are_wrong_at_once(name: str, multiprocess: bool, tiny_folder: str, temporary_home: Path) -> None:
+def test_settings_that_are_wrong_at_once(
+    name: str, multiprocess: bool, tiny_folder: str, surroundings: Surroundings
+) -> None:
     settings, error, words = SETTINGS[name]
-    check_refused(error, words, temporary_home, model=tiny_folder, multiprocess=multiprocess, **settings)
+    check_refused(error, words, surroundings, model=tiny_folder, multiprocess=multiprocess, **settings)
 
 
 FOUND_BY_THE_CORE = {
@@ -75,14 +71,16 @@ FOUND_BY_THE_CORE = {
 }
 
 
-@both_modes
 @pytest.mark.parametrize("name", FOUND_BY_THE_CORE)
-def test_settings_that_do_not_fit_the_model(
-    name: str, multiprocess: bool, tiny_folder: str, temporary_home: Path
-) -> None:
-    """Only the core can tell; the caller gets the same error, and no process is left."""
+def test_settings_that_do_not_fit_the_model(name: str, tiny_folder: str, surroundings: Surroundings) -> None:
     settings, words = FOUND_BY_THE_CORE[name]
-    check_refused(InputError, words, temporary_home, model=tiny_folder, multiprocess=multiprocess, **settings)
+    check_refused(InputError, words, surroundings, model=tiny_folder, multiprocess=False, **settings)
+
+
+def test_what_the_core_finds_comes_to_the_caller(tiny_folder: str, surroundings: Surroundings) -> None:
+    """The same error as in one process, and the core ends by itself."""
+    settings, words = FOUND_BY_THE_CORE["pool too small"]
+    check_refused(InputError, words, surroundings, model=tiny_folder, multiprocess=True, **settings)
 
 
 def test_a_pool_that_just_fits(tiny_folder: str) -> None:
@@ -134,36 +132,43 @@ FOLDERS = {
 }
 
 
-@both_modes
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_that_cannot_be_used(name: str, multiprocess: bool, tmp_path: Path, temporary_home: Path) -> None:
+def test_a_folder_that_cannot_be_used(name: str, tmp_path: Path, surroundings: Surroundings) -> None:
     damage, words = FOLDERS[name]
     folder = copy_of(tiny_model("llama"), tmp_path / "model")
     damage(folder)
-    check_refused(ModelError, words, temporary_home, model=folder, multiprocess=multiprocess)
+    check_refused(ModelError, words, surroundings, model=folder, multiprocess=False)
+
+
+@pytest.mark.parametrize("name", ["no weights", "a tensor is missing"])  # found by the caller, and by the core
+def test_a_folder_that_cannot_be_used_across_processes(name: str, tmp_path: Path, surroundings: Surroundings) -> None:
+    damage, words = FOLDERS[name]
+    folder = copy_of(tiny_model("llama"), tmp_path / "model")
+    damage(folder)
+    check_refused(ModelError, words, surroundings, model=folder, multiprocess=True)
 
 
 @both_modes
-def test_no_such_folder(multiprocess: bool, tmp_path: Path, temporary_home: Path) -> None:
+def test_no_such_folder(multiprocess: bool, tmp_path: Path, surroundings: Surroundings) -> None:
     missing = tmp_path / "nowhere"
     words = [str(missing), "no model folder", "config.json", "default"]
-    check_refused(ModelError, words, temporary_home, model=missing, multiprocess=multiprocess)
+    check_refused(ModelError, words, surroundings, model=missing, multiprocess=multiprocess)
 
 
 @both_modes
-def test_an_architecture_that_is_not_covered(multiprocess: bool, tmp_path: Path, temporary_home: Path) -> None:
+def test_an_architecture_that_is_not_covered(multiprocess: bool, tmp_path: Path, surroundings: Surroundings) -> None:
     folder = write_tiny_model(tmp_path / "model")
     config = (folder / "config.json").read_text()
     (folder / "config.json").write_text(config.replace("LlamaForCausalLM", "GPT2LMHeadModel"))
     words = ["GPT2LMHeadModel", "LlamaForCausalLM"]
-    check_refused(ModelError, words, temporary_home, model=folder, multiprocess=multiprocess)
+    check_refused(ModelError, words, surroundings, model=folder, multiprocess=multiprocess)
 
 
 # ---------------------------------------------------------------------- a core that does not come up
 
 
 def test_a_core_that_dies_while_it_starts(
-    tiny_folder: str, tmp_path: Path, temporary_home: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_folder: str, tmp_path: Path, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is noticed at once, with the last that the core wrote."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -176,4 +181,4 @@ def test_a_core_that_dies_while_it_starts(
     with pytest.raises(EngineDeadError) as caught:
         LLM(tiny_folder, multiprocess=True)
     assert "signal 6 (SIGABRT)" in str(caught.value) and "no memory left, alas" in str(caught.value)
-    check_nothing_left(temporary_home)
+    surroundings.check_nothing_left()

@@ -1,5 +1,6 @@
 """The committed recordings of vLLM 0.22.0, and how a test says that one of them is not equal."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ FOLDER = Path(__file__).parents[2] / "traces/vllm-0.22.0"
 KNOWN_BUG = "vllm-0.22.0-known-bug.json.gz"
 
 
+@cache  # they are only read
 def recording(name: str) -> Recording:
     return load(FOLDER / name)
 
@@ -18,7 +20,7 @@ def recording(name: str) -> Recording:
 def files(level: str) -> list[str]:
     """The files of a level whose workloads our engine must equal."""
     names = sorted(path.name for path in FOLDER.glob("*.json*") if path.name != KNOWN_BUG)
-    return [name for name in names if load(FOLDER / name).level == level]
+    return [name for name in names if recording(name).level == level]
 
 
 def assert_equal(level: str, workload: dict[str, Any], name: str) -> None:

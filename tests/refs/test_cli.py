@@ -65,8 +65,11 @@ def test_drift_has_three_layouts(here: Any, capsys: pytest.CaptureFixture[str], 
 
 def test_drift_can_show_some_verdicts_only(here: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("drift", "--vllm", str(here.root / "new"), "--only", "moved,gone", "--format", "json") == 0
-    symbols = json.loads(capsys.readouterr().out)["symbols"]
-    assert {symbol["status"] for symbol in symbols} == {"moved", "gone"}
+    content = json.loads(capsys.readouterr().out)
+    assert {symbol["status"] for symbol in content["symbols"]} == {"moved", "gone"}
+    assert content["counts"]["same"] == 3, "the counts are of all"
+    assert run("drift", "--vllm", str(here.root / "new"), "--only", "same") == 0
+    assert capsys.readouterr().out.count("\nsame ") == 3
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from traced_runs import llm_of, record
+from tiny_models import tiny_model
+from traced_runs import generate, llm_of, record
 
 from minivllm.boundary import boundaries, boundary
 from minivllm.core.block_pool import BlockPool
@@ -61,19 +62,17 @@ def test_on_replaces_every_marked_method_of_every_object(tmp_path: Any) -> None:
 
 def test_off_never_imports_the_trace() -> None:
     code = (
-        "import sys; sys.path.insert(0, 'tests'); from traced_runs import *\n"
-        "for name in [n for n in sys.modules if n.startswith('minivllm.trace')]: del sys.modules[name]\n"
-        "llm = llm_of('plain', multiprocess=False); generate(llm, 'plain'); llm.shutdown()\n"
+        "import sys; from minivllm import LLM\n"
+        "with LLM(sys.argv[1], multiprocess=False) as llm: llm.generate('fox', use_tqdm=False)\n"
         "assert not [n for n in sys.modules if n.startswith('minivllm.trace')]"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", code, str(tiny_model())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", ["three", "chunked", "preempt", "stop", "samples", "logprobs"])
 def test_the_same_tokens_with_and_without(name: str) -> None:
-    from traced_runs import generate
-
     with llm_of(name, multiprocess=False) as llm:
         plain = [list(c.token_ids) for output in generate(llm, name) for c in output.outputs]
     for detail in (0, 2):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traced_runs import PROMPTS, SnapshotRecorder, generate, greedy, llm_of, record
+from traced_runs import SnapshotRecorder, generate, llm_of, record
 
 from minivllm.config import EngineConfig
 from minivllm.core.block_hash import get_request_block_hasher, init_none_hash
@@ -213,9 +213,7 @@ class Workload:
         params.set_stop_tokens(3)
         # few tokens, so that prefixes repeat
         prompt = [self.random.choice([0, 0, 0, 1]) for _ in range(self.random.randint(1, 13))]
-        return Request(
-            f"r{number}", prompt, params, float(number), self.random.randint(0, 2), block_hasher=self.hasher
-        )
+        return Request(f"r{number}", prompt, params, float(number), self.random.randint(0, 2), block_hasher=self.hasher)
 
     def _step(self) -> None:
         plan = self.scheduler.schedule()

@@ -1,0 +1,13 @@
+"""The viewer: one HTML page in which a request's life lies open.
+
+    from minivllm import viewer
+    viewer.render(trace, "run.html")
+
+Owns: the page (page/*.html, *.css, *.js) and what goes into it.
+Interface: render, page_text.
+Must not know: the engine. A trace is all that it needs; no torch, no network.
+"""
+
+from minivllm.viewer.render import page_text, render
+
+__all__ = ["page_text", "render"]

@@ -1,0 +1,37 @@
+"""The command `view`: a trace becomes a page.
+
+Owns: arguments, and what is printed.
+Interface: add_arguments, run.
+Must not know: how the page is made.
+"""
+
+import argparse
+import webbrowser
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `view`.
+
+    vLLM: none, see minivllm.viewer.render
+    """
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file: .jsonl or .jsonl.gz")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: beside the trace, .html)")
+    parser.add_argument("--open", action="store_true", help="show it in the browser")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page and say where it is. Raises InputError for what is no trace; then there is no page.
+
+    vLLM: none, see minivllm.viewer.render
+    """
+    from minivllm.trace.replay import Trace
+    from minivllm.viewer.render import render
+
+    trace = Trace.load(arguments.trace)
+    name = arguments.trace.name.split(".")[0]
+    path = render(trace, arguments.out or arguments.trace.parent / f"{name}.html", name)
+    print(f"{path}  {path.stat().st_size / 1000:,.0f} kB, {len(trace):,} events", flush=True)
+    if arguments.open and not webbrowser.open(path.resolve().as_uri()):
+        print("No browser was found; open the file by hand.", flush=True)
+    return 0

@@ -1,0 +1,67 @@
+"""What the page needs to know: the events, what the kinds are, explanations, and the texts of tokens.
+
+Owns: the shape of the page's data.
+Interface: page_data.
+Must not know: HTML.
+
+The page replays the engine's state from the events by itself (page/state.js); tests compare it with Trace.state_at.
+"""
+
+from typing import Any
+
+import msgspec
+
+from minivllm.trace.events import KINDS, Unknown
+from minivllm.trace.explain import Explainer
+from minivllm.trace.replay import Trace
+from minivllm.viewer.pieces import token_pieces
+from minivllm.viewer.sources import our_source, vllm_source
+
+TRIVIAL = ("not_arrived", "finished")  # verdicts that the page says by itself
+
+
+def page_data(trace: Trace, name: str) -> dict[str, Any]:
+    """All that the page shows, ready for JSON.
+
+    vLLM: none, vLLM draws nothing
+    """
+    header = msgspec.to_builtins(trace.header)
+    header.pop("environment", None)  # paths and process ids are nobody's business
+    return {
+        "name": name,
+        "header": header,
+        "truncated": trace.truncated,
+        "requests": trace.external_ids,
+        "kinds": _kinds({event.kind for event in trace}),
+        "events": [event.raw if isinstance(event, Unknown) else event for event in trace],
+        "why": _explanations(trace),
+        "pieces": token_pieces(trace),
+    }
+
+
+def _kinds(used: set[str]) -> dict[str, dict[str, Any]]:
+    return {
+        kind: {
+            "boundary": row.boundary,
+            "method": row.method,
+            "ours": our_source(row.method),
+            "vllm": vllm_source(row.vllm),
+        }
+        for kind, row in KINDS.items()
+        if kind in used
+    }
+
+
+def _explanations(trace: Trace) -> dict[str, dict[int, Any]]:
+    """Request -> step -> [verdict, sentence, reasons]; a reason is [label, sentence, failed, events]."""
+    explainer = Explainer(trace)
+    steps = sorted(explainer.lives.steps)
+    found: dict[str, dict[int, Any]] = {}
+    for request_id in trace.request_ids:
+        of_request = found[request_id] = {}
+        for step in steps:
+            answer = explainer.explain(request_id, step)
+            if answer.verdict not in TRIVIAL:
+                reasons = [[r.label or r.code, r.sentence, r.failed, r.seqs] for r in answer.reasons]
+                of_request[step] = [answer.verdict, answer.sentence, reasons]
+    return found

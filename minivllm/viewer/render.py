@@ -1,0 +1,85 @@
+"""A trace becomes one self-contained HTML file.
+
+Owns: how data, style and scripts are put into the page.
+Interface: render, page_text.
+Must not know: what the page shows, or how (page/*.js).
+
+The scripts are ES modules. They are put one after another into one script, so that the page opens from disk, where a
+browser loads no modules; hence their top-level names must differ, and an `import` only says what a file needs.
+"""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from minivllm.errors import InputError
+from minivllm.trace.replay import Trace
+from minivllm.viewer.data import page_data
+
+PAGE = Path(__file__).with_name("page")
+MODULES = (
+    "data.js",
+    "state.js",
+    "marks.js",
+    "facts.js",
+    "sentences.js",
+    "strip.js",
+    "layout.js",
+    "timeline.js",
+    "event.js",
+    "blocks.js",
+    "schedule.js",
+    "batch.js",
+    "text.js",
+    "why.js",
+    "main.js",
+)
+IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+EXPORT = re.compile(r"^export (?=async |function |const |let |class )", re.MULTILINE)
+
+
+def render(trace: Trace, path: str | Path, name: str | None = None) -> Path:
+    """Write the page of a trace; returns where it is. name: the heading, by default the file's name.
+
+    Raises InputError where the file can't be written, or the trace has no event.
+
+    vLLM: none, vLLM draws nothing
+    """
+    path = Path(path)
+    text = page_text(trace, name or path.name.split(".")[0])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"The page can't be written to {path}: {error.strerror or error}.") from error
+    return path
+
+
+def page_text(trace: Trace, name: str) -> str:
+    """The page as text. Raises InputError for a trace without events.
+
+    vLLM: none, see render
+    """
+    if not trace.events:
+        raise InputError("The trace has no event: there is nothing to show.")
+    data = msgspec.json.encode(page_data(trace, name)).decode()
+    parts = {
+        "title": _escaped(name),
+        "style": _read("style.css"),
+        "data": data.replace("<", "\\u003c"),  # so that no text in it can end the element
+        "script": "\n".join(_inlined(module) for module in MODULES),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("page.html"))
+
+
+def _inlined(module: str) -> str:
+    return f"// ---- {module}\n" + EXPORT.sub("", IMPORT.sub("", _read(module)))
+
+
+def _read(name: str) -> str:
+    return (PAGE / name).read_text(encoding="utf-8")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
