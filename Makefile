@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # What a user may set, for example: make trace PROMPT="Why is the sky blue?" ARGS="--max-tokens 20"
 PYTHON ?=
 TORCH_INDEX ?=
-EXTRAS := engine,test,tested
+EXTRAS := engine,test,docs,tested
 PROMPT :=
 ARGS :=
 export PROMPT
@@ -27,7 +27,7 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test lint refs format clean distclean reinstall
+.PHONY: help setup trace test lint refs docs format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
@@ -57,6 +57,10 @@ refs: $(STAMP) ## check the references to vLLM's source, and write docs/vllm-map
 	@$(PY) -m minivllm refs check
 	@$(PY) -m minivllm refs map
 	@$(PY) -m minivllm refs drift --page
+
+docs: $(STAMP) ## write the numbers in the docs anew from the traces, and build the site: build/docs/docs/index.html
+	@$(PY) docs/facts.py
+	@$(PY) -m sphinx -q -W --keep-going -b html -c docs . build/docs
 
 format: $(STAMP) ## let ruff lay out the code
 	@$(PY) -m ruff check --fix .

@@ -227,7 +227,7 @@ def compile_all(targets: list[str], only: str = "", workers: int | None = None) 
     """
     jobs = [(target, index) for target in targets for index, c in enumerate(choices(target)) if only in c.name]
     workers = workers or min(len(jobs), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         return list(pool.map(_compile_job, jobs))
 
 

@@ -4,13 +4,12 @@ In Triton's interpreter every load and store passes through one function with th
 them and finds the tensor and the place in it by the tensor's own address and strides; nothing comes from a model of
 what the kernel should do. Beside it, the running maximum and sum after each tile, as the kernel computed them.
 
-Interface: describe_launch; ProgramWatch (around a launch, or watch_programs, which launches); DeviceTimer; render_map.
+Interface: describe_launch; ProgramWatch (around a launch, or watch_programs, which launches); DeviceTimer.
 Program.as_dict gives JSON's types.
 Must not know: any particular kernel; the engine, its trace.
 """
 
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -107,6 +106,7 @@ class Tile:
     vLLM: none, vLLM has no probe
     """
 
+    keys: np.ndarray  # int64[t, 3], the places of the cache (block, offset, head) that its K came from
     row_max: np.ndarray  # float[M], of the scaled scores, natural units; -inf: no key seen yet
     row_sum: np.ndarray  # float[M], of e^(score - row_max)
     correction: np.ndarray  # float[M], by which all that was summed before was multiplied
@@ -151,6 +151,7 @@ class Program:
             record["rows"] = rows.tolist()
             record["tiles"] = [
                 {
+                    "keys": runs("k_cache", tile.keys),
                     "row_max": [_finite(value) for value in tile.row_max[rows]],
                     "row_sum": [_finite(value) for value in tile.row_sum[rows]],
                     "correction": [_finite(value) for value in tile.correction[rows]],
@@ -254,8 +255,9 @@ class ProgramWatch:
 
     def _note_tile(self, result: Any) -> None:
         row_max, row_sum, _, correction = (tensor.handle.data for tensor in result)
-        log2e = tile_ops.LOG2E.value
-        self.programs[-1].tiles.append(Tile(row_max / log2e, row_sum.copy(), correction.copy()))
+        program, log2e = self.programs[-1], tile_ops.LOG2E.value
+        keys = [access.places for access in program.accesses if access.tensor == "k_cache"][-1]
+        program.tiles.append(Tile(keys, row_max / log2e, row_sum.copy(), correction.copy()))
 
     def _note_access(self, store: bool, pointers: Any, mask: Any) -> None:
         program = self.programs[-1]
@@ -301,62 +303,3 @@ def locate(addresses: np.ndarray, tensor: torch.Tensor) -> np.ndarray | None:
     if rest.any() or (places >= tensor.shape).any():
         return None
     return places
-
-
-# ---------------------------------------------------------------------- for the terminal
-
-
-def render_map(facts: dict[str, Any], programs: list[dict[str, Any]]) -> str:
-    """Which blocks each program read and which slots were written, as text. facts: of describe_launch; programs:
-    Program.as_dict of each.
-
-    `1[0-15] 3[0-8]` means offsets 0 to 15 of block 1, then 0 to 8 of block 3. Programs that differ in their KV head
-    alone share a line.
-
-    vLLM: none, vLLM has no probe
-    """
-    lines: dict[str, list[list[int]]] = {}
-    for record in programs:
-        lines.setdefault(_describe(record), []).append(record["program"])
-    idle = lines.pop("", [])
-    axes = "xyz"[: len(facts["grid"])]
-    width = max((len(_indices(indices, axes)) for indices in lines.values()), default=0)
-    text = [f"{facts['name']}: grid {' x '.join(map(str, facts['grid']))} = {len(programs)} programs"]
-    text += [f"  {_indices(indices, axes):{width}}  {line}" for line, indices in lines.items()]
-    if idle:
-        text.append(f"  left at once, with nothing to do: {len(idle)}")
-    return "\n".join(text)
-
-
-def _describe(record: dict[str, Any]) -> str:
-    """What a program did to the caches and to tokens; the same text for each KV head. "" if nothing."""
-    reads, writes = record["reads"].get("k_cache", []), record["writes"].get("k_cache", [])
-    tokens = [run for name in ("out", "segment_acc") for run in record["writes"].get(name, [])]
-    parts = []
-    if reads:
-        parts.append(f"reads {_blocks(reads)}")
-    if tokens:
-        numbers = [token for token, _ in groupby(run[0] for run in tokens)]
-        parts.append(f"for token {numbers[0]}" if len(numbers) == 1 else f"for tokens {numbers[0]}-{numbers[-1]}")
-    if writes:
-        parts.append(f"writes {_blocks(writes)}")
-    return " ".join(parts)
-
-
-def _indices(indices: list[list[int]], axes: str) -> str:
-    """Indices that differ along one axis or more, as (0, 0-2): the first and last of each axis."""
-    spans = [sorted({index[axis] for index in indices}) for axis in range(len(axes))]
-    return f"({', '.join(str(s[0]) if len(s) == 1 else f'{s[0]}-{s[-1]}' for s in spans)})"
-
-
-def _blocks(found: list[list[int]]) -> str:
-    spans = dict.fromkeys((block, first, last) for block, first, last, _ in found)
-    merged: list[list[int]] = []
-    for block, first, last in spans:
-        if merged and merged[-1][0] == block and merged[-1][2] + 1 == first:
-            merged[-1][2] = last
-        else:
-            merged.append([block, first, last])
-    return " ".join(
-        f"{block}[{first}]" if first == last else f"{block}[{first}-{last}]" for block, first, last in merged
-    )

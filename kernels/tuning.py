@@ -19,6 +19,7 @@ Form = Literal["varlen", "decode", "split"]
 
 NUM_SEGMENTS = 16  # vLLM: v1/attention/backends/triton_attn.py::NUM_PAR_SOFTMAX_SEGMENTS
 MIN_PROGRAMS = 128  # vLLM: v1/attention/backends/triton_attn.py::MIN_LAUNCH_GRID_SIZE_2D
+MAX_HEAD_SIZE = 256
 
 
 def choose_form(num_seqs: int, num_tokens: int, max_query_len: int, num_kv_heads: int) -> Form:

@@ -21,11 +21,17 @@ from minivllm.errors import EngineDeadError, InputError, ModelError
 DEFAULT_PROMPT = "What is the capital of France?"
 DEFAULT_MAX_TOKENS = 64
 TRACE_DIR = Path("traces/out")
-# commands that bring their own arguments; importing them must be cheap
+# commands that bring their own arguments: name, module, suffix of its functions, help; importing them must be cheap
 MODULE_COMMANDS = (
-    ("lockstep", "minivllm.lockstep.command", "compare the engine with recordings of the real vLLM"),
-    ("refs", "minivllm.refs.cli", "check the references to vLLM's source; what moved in another version"),
+    ("why", "minivllm.trace.commands", "_why", "why a request got what it got in a step; where its time went"),
+    ("diff", "minivllm.trace.commands", "_diff", "where two traces of one workload part"),
+    ("export", "minivllm.trace.commands", "_export", "a trace for Perfetto, as CSV, or as OpenTelemetry spans"),
+    ("view", "minivllm.viewer.commands", "", "a trace as one page to look at in a browser"),
+    ("lockstep", "minivllm.lockstep.command", "", "compare the engine with recordings of the real vLLM"),
+    ("refs", "minivllm.refs.cli", "", "check the references to vLLM's source; what moved in another version"),
+    ("kernels", "minivllm.kernels_cli", "", "compile the Triton kernels for a GPU; show what a launch touched"),
 )
+BENCH_COMMANDS = (("gpu", "minivllm.bench_gpu", "", "a random model of 1B-like shapes, end to end on a CUDA GPU"),)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,12 +108,18 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--model", help="a Hugging Face folder or hub id (default: SmolLM2-135M-Instruct)")
     record.set_defaults(run=run_record)
 
-    for name, module, about in MODULE_COMMANDS:
+    _add_module_commands(commands, MODULE_COMMANDS)
+    bench = commands.add_parser("bench", help="measure the engine")
+    _add_module_commands(bench.add_subparsers(required=True, metavar="WHAT"), BENCH_COMMANDS)
+    return parser
+
+
+def _add_module_commands(commands: Any, modules: Sequence[tuple[str, str, str, str]]) -> None:
+    for name, module, suffix, about in modules:
         command = importlib.import_module(module)
         subparser = commands.add_parser(name, help=about)
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
-    return parser
+        getattr(command, f"add{suffix}_arguments")(subparser)
+        subparser.set_defaults(run=getattr(command, f"run{suffix}"))
 
 
 def _add_generation_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,6 +154,10 @@ def run_trace(arguments: argparse.Namespace) -> int:
     print(format_life(trace, output.request_id))
     print()
     print(f"The trace, {len(trace)} events: {path}")
+    print("Next:")
+    print(f"  minivllm why {path} {output.request_id}             why it went this way, and where the time went")
+    print(f"  minivllm export {path} --to chrome   a timeline for ui.perfetto.dev")
+    print("  minivllm record                       other stories: chunks, prefix hits, preemption, …")
     return 0
 
 
@@ -216,7 +232,9 @@ def run_record(arguments: argparse.Namespace) -> int:
     different = 0
     for place, name in enumerate(names, start=1):
         path = arguments.out / f"{get_scenario(name).name}.jsonl.gz"
-        if arguments.check:
+        if arguments.check and SCENARIOS[name].free_running:
+            print(f"[{place}/{len(names)}] {name}: recorded once, not compared", flush=True)
+        elif arguments.check:
             difference = _compare_with_new(path, get_scenario(name), arguments.model)
             different += difference is not None
             print(f"[{place}/{len(names)}] {name}: {difference or 'the same'}", flush=True)

@@ -6,7 +6,8 @@ Interface: SCENARIOS, run_scenario.
 Must not know: how a trace is written.
 
 Everything is fixed: prompts, seeds, arrival by step number, a logical clock. So the same scenario gives the same trace
-wherever it is recorded, but for rounding in the model's values.
+wherever it is recorded, but for rounding in the model's values. The free-running ones are recorded once, since two
+processes do not run at the same pace twice.
 
 vLLM: none, vLLM has no scenarios
 """
@@ -87,6 +88,7 @@ class Scenario:
     calls: tuple[tuple[Ask, ...], ...]
     settings: dict[str, Any] = field(default_factory=dict)  # on top of S0
     detail: int = 0
+    free_running: bool = False  # two processes and the wall clock: no two recordings are the same
 
 
 def _one(messages: Messages, **params: Any) -> tuple[tuple[Ask, ...], ...]:
@@ -223,6 +225,28 @@ _ALL = [
     Scenario("stop-min-tokens", "min_tokens guards a stop string.", _one(A, stop=["Paris"], min_tokens=6)),
     Scenario("smiley", "One character in three tokens.", _one(E, max_tokens=7)),
     Scenario("max-tokens-1", "A request that ends with its first token.", _one(A, max_tokens=1)),
+    Scenario("default-length", "The default max_tokens cuts an answer off.", _one(D, max_tokens=16)),
+    Scenario("min-tokens", "min_tokens keeps an answer from ending.", _one(A, min_tokens=16)),
+    Scenario(
+        "prompt-logprobs",
+        "Prompt logprobs: a cached prompt is computed again, from its first token.",
+        ((Ask(A),), (Ask(A, {"prompt_logprobs": 1, "max_tokens": 1}),)),
+    ),
+    Scenario(
+        "seeds",
+        "Three draws side by side, two of them with the same seed.",
+        (tuple(Ask(A, {"temperature": 1.0, "seed": seed}) for seed in (1, 1, 2)),),
+    ),
+    Scenario("seed-alone", "The draw with that seed, alone.", _one(A, temperature=1.0, seed=1)),
+    Scenario(
+        "hesitation", "Request A until it wavers between two tokens, with values.", _one(A, max_tokens=7), detail=2
+    ),
+    Scenario(
+        "hot",
+        "Its first token at temperature 2, with values.",
+        _one(A, temperature=2.0, seed=0, max_tokens=1),
+        detail=2,
+    ),
     Scenario("abort", "A caller gives a request up; another takes its row.", ((Ask(A, abort_before_step=6), Ask(B)),)),
     Scenario("n2", "Two answers to one prompt: two requests that share blocks.", _one(A, n=2, temperature=1.0, seed=0)),
     Scenario(
@@ -233,6 +257,13 @@ _ALL = [
     ),
     Scenario("one-detail1", "Request A with every layer.", _one(A, max_tokens=2), detail=1),
     Scenario("one-detail2", "Request A with values.", _one(A, max_tokens=2), detail=2),
+    Scenario("one-wall", "Request A across two processes: messages and their bytes.", _one(A), free_running=True),
+    Scenario(
+        "late-abort-wall",
+        "A stop string across two processes: the core is told while it runs ahead.",
+        _one(A, stop=["Paris"]),
+        free_running=True,
+    ),
 ]
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
@@ -248,7 +279,7 @@ def get_scenario(name: str) -> Scenario:
 def run_scenario(
     scenario: Scenario, model: str | None = None, trace: str | None = None, **settings: Any
 ) -> list[RequestOutput]:
-    """Run a scenario in this process and on a logical clock, writing its trace to the file `trace`.
+    """Run a scenario in this process and on a logical clock, if not free_running; write its trace to the file `trace`.
 
     settings: more fields of EngineConfig. Returns what the callers got, in the order of the requests.
 
@@ -256,9 +287,10 @@ def run_scenario(
     """
     from minivllm.llm import LLM
 
-    config = {**S0, **scenario.settings, "multiprocess": False, **settings}
+    config = {**S0, **scenario.settings, "multiprocess": scenario.free_running, **settings}
     if trace is not None:
-        config |= {"trace": trace, "trace_detail": scenario.detail, "trace_clock": "logical"}
+        clock = "monotonic" if scenario.free_running else "logical"
+        config |= {"trace": trace, "trace_detail": scenario.detail, "trace_clock": clock}
     with LLM(model, **config) as llm:
         return [output for asks in scenario.calls for output in _run_call(llm, asks)]
 

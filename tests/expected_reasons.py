@@ -99,7 +99,8 @@ EXPECTED: list[Row] = [
     ("pool-8-nc", "2", 10, "preemption", {"blocked_by": "1"}),
     ("pool-8-nc", "1", 11, "blocks", {"blocks_needed": 4, "blocks_free": 3}),
     ("pool-8-nc", "2", 11, "head_of_line", {"blocked_by": "1", "blocker_verdict": "blocks"}),
-    ("pool-8-nc", "1", 16, "scheduled", {"num_new_tokens": 49, "num_missing": 49, "resumed": True, "num_hit_tokens": 0}),
+    ("pool-8-nc", "1", 16, "scheduled", {"num_new_tokens": 49, "num_missing": 49, "resumed": True,
+                                         "num_hit_tokens": 0}),
     ("pool-8-nc", "2", 16, "scheduled", {"num_new_tokens": 15, "num_missing": 36, "limit": "token_budget"}),
     # ---- poison: threshold 32; R is more important, V was served in the same step when R lacks a block
     ("poison", "0", 1, "scheduled", {"num_new_tokens": 32, "num_missing": 148, "token_budget": 256,
@@ -112,6 +113,9 @@ EXPECTED: list[Row] = [
     ("poison", "0", 6, "blocks", {"blocks_needed": 9, "blocks_free": 8, "num_hit_tokens": 128, "num_new_blocks": 2,
                                   "num_idle_hits": 7}),
     ("poison", "0", 20, "scheduled", {"num_new_tokens": 20, "num_hit_tokens": 128, "resumed": True, "first_miss": 8}),
+    # ---- poison-as-vllm: vLLM leaves block 11 its hash, though the step that was to fill it never ran
+    ("poison-as-vllm", "0", 20, "scheduled", {"num_new_tokens": 4, "num_hit_tokens": 144, "resumed": True,
+                                              "unfilled_block_ids": [11]}),
     # ---- evict: D took block 2, which held A's second 16 tokens, in step 51
     ("evict", "3", 92, "scheduled", {"num_new_tokens": 25, "num_hit_tokens": 16, "first_miss": 1,
                                      "missed_because": "evicted", "missed_block": 2, "evicted_for": "2",

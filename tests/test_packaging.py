@@ -52,7 +52,7 @@ def test_environment_names_the_main_packages_as_pyproject_does() -> None:
 def test_environment_installs_everything() -> None:
     conda, pip = conda_lists()
     assert pip[-1] == "-e .[all,tested]"
-    assert EXTRAS["all"] == ["minivllm[engine,notebooks,test]"]
+    assert EXTRAS["all"] == ["minivllm[engine,notebooks,test,docs]"]
     python = next(entry for entry in conda if entry.startswith("python="))
     assert python.removeprefix("python=") in SpecifierSet(PROJECT["project"]["requires-python"])
 
@@ -175,7 +175,7 @@ def test_make_builds_the_environment_once(clone: Path) -> None:
     assert make(clone, "setup").returncode == 0
     torch, project = pip_calls(clone)
     assert torch.endswith(EXTRAS["tested"][0])
-    assert "-e .[engine,test,tested" in project
+    assert "-e .[engine,test,docs,tested" in project
     assert make(clone, "setup").returncode == 0
     assert len(pip_calls(clone)) == 2, "the second make installed again"
     later = (clone / "pyproject.toml").stat().st_mtime + 3600

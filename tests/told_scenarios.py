@@ -1,6 +1,6 @@
 """The scenarios as traces, answered from a book in place of the model: their plans, blocks and texts in milliseconds.
 
-`scenario_trace(name)` records a scenario once a session. The engine is the real one but for the weights. The book's
+The engine is the real one but for the weights. The book's
 model keeps token ids in the paged KV cache, reads each request back through its block table, and continues what it
 reads as the real model does (greedy, float32). So a wrong block shows as a wrong answer.
 """
@@ -111,15 +111,21 @@ def book_in_place_of_the_model() -> Iterator[None]:
 
 
 @functools.cache
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="minivllm-scenarios-"))
+def _folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="minivllm-scenarios-")
 
 
 @functools.cache
 def scenario_trace(name: str, **settings: Any) -> Trace:
-    """The trace of a scenario; settings: more fields of EngineConfig."""
+    """The trace of a scenario, recorded once a session. settings: more fields of EngineConfig."""
+    return Trace.load(scenario_path(name, **settings))
+
+
+@functools.cache
+def scenario_path(name: str, **settings: Any) -> Path:
+    """The file of that trace."""
     suffix = "".join(f"-{key}-{value}" for key, value in settings.items())
-    path = _folder() / f"{name}{suffix}.jsonl"
+    path = Path(_folder().name) / f"{name}{suffix}.jsonl"
     with book_in_place_of_the_model():
         run_scenario(get_scenario(name), trace=str(path), **settings)
-    return Trace.load(path)
+    return path

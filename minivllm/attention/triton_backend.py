@@ -14,12 +14,13 @@ import torch
 from minivllm.attention.backend import AttentionBackend
 from minivllm.attention.metadata import AttentionMetadata, CommonAttentionMetadata
 from minivllm.boundary import boundary
+from minivllm.errors import InputError
 from minivllm_kernels import interpreter
 from minivllm_kernels.launch import launch as launch_kernel
 from minivllm_kernels.paged_attention import paged_attention
 from minivllm_kernels.paged_decode import paged_decode, paged_decode_split
 from minivllm_kernels.reshape_and_cache import reshape_and_cache
-from minivllm_kernels.tuning import NUM_SEGMENTS, Form, choose_form
+from minivllm_kernels.tuning import MAX_HEAD_SIZE, NUM_SEGMENTS, Form, choose_form
 
 
 @dataclass(slots=True)
@@ -43,6 +44,16 @@ class TritonBackend(AttentionBackend):
     name = "triton"
 
     def __init__(self, num_heads: int, num_kv_heads: int, head_size: int, block_size: int) -> None:
+        if block_size & (block_size - 1):
+            raise InputError(
+                f"block_size={block_size} is not a power of two, which attention_backend='triton' needs. "
+                "Choose another block_size, or attention_backend='torch'."
+            )
+        if head_size > MAX_HEAD_SIZE:
+            raise InputError(
+                f"The model's head size {head_size} is larger than {MAX_HEAD_SIZE}, the largest that "
+                "attention_backend='triton' knows. Use attention_backend='torch'."
+            )
         super().__init__(num_heads, num_kv_heads, head_size, block_size)
         interpreter.speed_up()
 

@@ -298,7 +298,15 @@ class SyncMPClient(EngineCoreClient):
         socket = self.context.socket(socket_type)
         socket.set_hwm(0)  # no message is ever dropped
         address = f"ipc://{self._socket_dir.name}/{uuid.uuid4().hex[:12]}"
-        socket.bind(address)
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            self.context.destroy(linger=0)
+            self._socket_dir.cleanup()
+            raise InputError(
+                f"No socket could be made in {self._socket_dir.name} ({error}). Point TMPDIR at another folder; its "
+                "path must be short, about 80 characters at most."
+            ) from error
         return socket, address
 
     def _wait_for_engine_startup(self, handshake: zmq.Socket, metadata: EngineHandshakeMetadata) -> None:
@@ -324,9 +332,10 @@ class SyncMPClient(EngineCoreClient):
         """Wait for a message, and for the core's end."""
         deadline = time.monotonic() + READY_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
+            alive = self.manager.is_alive()  # asked before: the last words of one that has ended are still read
             if socket.poll(POLL_MS):
                 return socket.recv_multipart()
-            if not self.manager.is_alive():
+            if not alive:
                 raise EngineDeadError(self.manager.describe_end())
         raise EngineDeadError(f"The engine core was not ready after {READY_TIMEOUT_SECONDS} s.")
 

@@ -201,9 +201,15 @@ def _describe_plan(plan: Any) -> str:
 
 def _request_state(scenario: Workload, difference: Difference) -> list[str]:
     request = scenario["requests"][difference.index]
-    return [
+    lines = [
         f"Settings: {scenario['engine_args']}",
         f"Its prompt: {request['prompt']!r}, {len(request['prompt_token_ids'])} tokens",
         f"Its parameters: {request['sampling']}",
         f"The scenario has {len(scenario['requests'])} requests; all flat batches were equal.",
     ]
+    if difference.field.endswith(".text") and str(difference.theirs).endswith(str(difference.ours)):
+        lines.append(
+            "If the prompt ends within a character, this is a deliberate difference: vLLM's text then begins with the "
+            "prompt, ours with that character. See docs/differences.md."
+        )
+    return lines

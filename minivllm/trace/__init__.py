@@ -5,7 +5,8 @@
     print(format_life(trace, "0"))
 
 Detail 0 has ids, lengths, counters, block tables, slots, positions, message sizes. Detail 1 adds, for each layer, the
-shapes of what its attention gets. Detail 2 adds values: the likeliest tokens and the length of the hidden states.
+shapes of what its attention gets and the launches of kernels. Detail 2 adds values: the likeliest tokens, the length of
+the hidden states, and what each program of the first layer's launches read and wrote.
 
 The names below are loaded at first use. None of them needs torch, a model, or the engine.
 """

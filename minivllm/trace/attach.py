@@ -100,7 +100,8 @@ class CallerTrace:
         paths = [path for path in paths if path.exists()]
         warned = recorder.sink.failed
         try:
-            write(self.target, *merge([read(path) for path in paths]))
+            parts = [read(path) for path in paths]
+            write(self.target, *merge(parts))
         except OSError as error:
             if not warned:
                 warn_not_written(self.target, error)
@@ -110,6 +111,11 @@ class CallerTrace:
         else:
             for path in paths:
                 path.unlink(missing_ok=True)
+            if not warned and not all(part.complete for part in parts):
+                logger.warning(
+                    "The trace %s lacks the end of the core's part: its process was killed, or the disk was full.",
+                    self.target,
+                )
 
 
 def trace_core(core: Any, model_config: Any, ask: Callable[[], tuple[int, int]]) -> Recorder:
@@ -123,7 +129,8 @@ def trace_core(core: Any, model_config: Any, ask: Callable[[], tuple[int, int]])
     header = _header(
         Process("core", offset.offset_ns, offset.error_bound_ns), config, model_config, core.num_gpu_blocks, ran_as={}
     )
-    recorder = Recorder(PartFile(f"{config.trace}.core.part", header), "core", clock, config.trace_detail)
+    sink = PartFile(f"{config.trace}.core.part", header, warn=False)
+    recorder = Recorder(sink, "core", clock, config.trace_detail)
     _observe_core(recorder, core)
     return recorder
 

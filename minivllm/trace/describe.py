@@ -210,6 +210,8 @@ _SAY: dict[str, Callable[[Any, str], str]] = {
     "model_forward": lambda e, _: f"hidden states {_size(e.hidden_states_shape)} {e.dtype}",
     "do_kv_cache_update": _written,
     "attention": _attention,
+    "kernel.launch": lambda e, _: f"{e.name}, {_size(e.grid)} programs",
+    "kernel.program": lambda e, _: f"program {ids(e.program)}, {plural(len(e.tiles), 'tile')}",
     "compute_logits": lambda e, _: f"{_size(e.hidden_states_shape)} becomes {_size(e.logits_shape)}",
     "sample_tokens": _sampled,
     "sampler.forward": lambda e, _: "greedy" if e.all_greedy else "random" if e.all_random else "greedy and random",

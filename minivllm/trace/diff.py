@@ -1,105 +1,76 @@
 """Two traces of the same workload side by side: the first difference, and what follows from it.
 
+    from minivllm.trace import Trace
     from minivllm.trace.diff import diff, format_diff
     print(format_diff(diff(Trace.load("a.jsonl"), Trace.load("b.jsonl"))))
 
-Owns: how two traces are aligned, and which fields say something about behaviour.
 Interface: diff, format_diff; Diff, Difference, Compared.
 Must not know: how the traces were recorded. They may differ in config, engine, commit, clock and number of processes.
 
 Requests are paired by external id, or by order of arrival where the ids have nothing in common; then steps by number;
-within a step events by kind, requests, and how often that came before. A kind that one trace does not have at all is
-named, and is no first difference. Times are compared as ratios only, and only those of monotonic clocks.
+then events by kind, request, and how many such came before. A kind that one trace does not have at all is named, and
+is no first difference. Times are compared as ratios only, and only those of monotonic clocks.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import groupby
 from typing import Any
 
-import msgspec
-
-from minivllm.trace.events import Event
+from minivllm.trace.describe import plural
+from minivllm.trace.diff_events import Difference, differences, pair_requests
+from minivllm.trace.diff_figures import Compared, figures, outputs, settings, time_ratios
+from minivllm.trace.events import KINDS
 from minivllm.trace.replay import Trace
-from minivllm.trace.schema import COMMON
 
-# A block's hash is a name: it changes with the hash seed and the block size, and what follows from it is compared.
-# Times of arrival and durations are the clock's business. `reqs` says the same as the fields.
-IGNORED = {*COMMON, "block_hash", "block_hashes", "arrival_time", "total_ns", "device_ns"} - {"error"}
-# Their fields sum up what happened inside them, so they are looked at after that.
-CONTAINERS = {
-    "generate",
-    "chat",
-    "run_engine",
-    "llm_engine.add_request",
-    "core_client.add_request",
-    "core.receive",
-    "step",
-    "executor.execute_model",
-    "worker.execute_model",
-    "sample_tokens",
-    "get_output",
-    "process_outputs",
+# kind -> fields that say what was decided
+DECISIONS = {
+    "schedule": (
+        "num_scheduled_tokens",
+        "scheduled_new_reqs",
+        "scheduled_cached_reqs",
+        "skipped",
+        "preemptions",
+        "finished_req_ids",
+    ),
+    "sample_tokens": ("sampled_token_ids",),
+    "update_from_output": ("updates",),
+    "detokenize": ("new_text", "stop_string"),
+    "process_outputs": ("finished", "reqs_to_abort"),
 }
-TOLERANCE = 1e-3  # of values at detail 2; kernels round differently from machine to machine
-ABSENT = "absent"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One field that is not the same in both.
-
-    vLLM: none, vLLM writes no trace
-    """
-
-    kind: str
-    boundary: str | None
-    step: int | None
-    requests: tuple[str, ...]  # names that both traces share
-    field: str  # with the request or the place in it: num_scheduled_tokens.0; "" for an event that one does not have
-    a: Any
-    b: Any
-    seqs: tuple[int | None, int | None]  # of the two events
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One figure of both traces.
-
-    vLLM: none, see Difference
-    """
-
-    what: str
-    a: Any
-    b: Any
-
-    @property
-    def same(self) -> bool:
-        return self.a == self.b
+MAX_EVENTS, MAX_FIELDS = 10, 3  # shown of what follows
+MAX_VALUE = 48  # characters
 
 
 @dataclass(slots=True)
 class Diff:
-    """What two traces do not have in common.
+    """What two traces, a and b, do not have in common.
 
-    vLLM: none, see Difference
+    vLLM: none, vLLM writes no trace
     """
 
+    num_events: tuple[int, int]
     settings: list[Compared] = field(default_factory=list)  # of header, config and model, that differ
     only_a: dict[str, int] = field(default_factory=dict)  # kind -> events, of kinds that b does not have
     only_b: dict[str, int] = field(default_factory=dict)
     unpaired_a: list[str] = field(default_factory=list)  # requests
     unpaired_b: list[str] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)  # the first of each kind and field, in order
-    count: int = 0  # of all
+    num_differences: int = 0  # all of them
     figures: list[Compared] = field(default_factory=list)
-    outputs: list[tuple[str, Compared]] = field(default_factory=list)  # request, its output
-    ratios: list[tuple[str, float]] = field(default_factory=list)  # b's time by a's; of monotonic clocks
+    outputs: dict[str, list[Compared]] = field(default_factory=dict)  # of each request that both have
+    ratios: list[tuple[str, float]] = field(default_factory=list)  # b's time divided by a's
 
     @property
     def first(self) -> Difference | None:
+        """The first difference in what the engine did."""
         return self.differences[0] if self.differences else None
+
+    @property
+    def first_decision(self) -> Difference | None:
+        """The first in what was decided, sampled or said; counters of what is left do not count."""
+        return next((one for one in self.differences if one.field_name in DECISIONS.get(one.kind, ())), None)
 
     @property
     def same(self) -> bool:
@@ -108,98 +79,126 @@ class Diff:
 
 
 def diff(a: Trace, b: Trace) -> Diff:
-    """Compare two traces.
+    """Compare two traces. If one is redacted, the other is compared as if it were.
 
-    vLLM: none, see Difference
+    vLLM: none, see Diff
     """
-    from minivllm.trace.diff_figures import figures, output_changes, time_ratios
-
-    names_a, names_b, unpaired_a, unpaired_b = pair_requests(a, b)
-    found = Diff(settings=list(_settings(a, b)), unpaired_a=unpaired_a, unpaired_b=unpaired_b)
+    if a.header.redacted != b.header.redacted:
+        a, b = (trace if trace.header.redacted else trace.redact() for trace in (a, b))
+    pairs = pair_requests(a, b)
     kinds_a, kinds_b = (Counter(event.kind for event in trace) for trace in (a, b))
-    found.only_a = {kind: count for kind, count in kinds_a.items() if kind not in kinds_b}
-    found.only_b = {kind: count for kind, count in kinds_b.items() if kind not in kinds_a}
+    found = Diff(
+        num_events=(len(a), len(b)),
+        settings=settings(a, b),
+        only_a={kind: count for kind, count in kinds_a.items() if kind not in kinds_b},
+        only_b={kind: count for kind, count in kinds_b.items() if kind not in kinds_a},
+        unpaired_a=pairs.only_a,
+        unpaired_b=pairs.only_b,
+        figures=figures(a, b),
+        outputs=outputs(a, b, pairs),
+        ratios=time_ratios(a, b),
+    )
     seen: set[tuple[str, str]] = set()
-    for difference in _differences(a, b, names_a, names_b, set(kinds_a) & set(kinds_b)):
-        found.count += 1
-        what = difference.kind, difference.field.partition(".")[0]
+    for difference in differences(a, b, pairs, set(kinds_a) & set(kinds_b)):
+        found.num_differences += 1
+        what = difference.kind, difference.field_name
         if what not in seen:
             seen.add(what)
             found.differences.append(difference)
-    found.figures = figures(a, b)
-    found.outputs = output_changes(a, b, names_a, names_b)
-    found.ratios = time_ratios(a, b)
     return found
 
 
-# ---------------------------------------------------------------------- pairing
+# ---------------------------------------------------------------------- as text
 
 
-def pair_requests(a: Trace, b: Trace) -> tuple[dict[str, str], dict[str, str], list[str], list[str]]:
-    """(internal id -> shared name of each trace, names that only a has, that only b has)."""
-    ids_a, ids_b = _named(a), _named(b)
-    if not set(ids_a.values()) & set(ids_b.values()):  # another run of the same engine counts on
-        ids_a, ids_b = ({i: str(place) for place, i in enumerate(ids)} for ids in (ids_a, ids_b))
-    only_a = [name for name in ids_a.values() if name not in ids_b.values()]
-    only_b = [name for name in ids_b.values() if name not in ids_a.values()]
-    return ids_a | _parents(a), ids_b | _parents(b), only_a, only_b
+def format_diff(found: Diff, names: tuple[str, str] = ("a", "b")) -> str:
+    """A comparison as text.
+
+    vLLM: none, see Diff
+    """
+    a, b = names
+    sections: list[list[str]] = []
+    if found.same:
+        sections.append(
+            [f"The same: {plural(found.num_events[0], 'event')} in {a} and {b}, and no difference in them."]
+        )
+    sections.append(["Settings that differ", *_changes(found.settings)] if found.settings else [])
+    if found.first is not None:
+        sections.append(["The first difference", f"  {_place(found.first)}: {_change(found.first)}"])
+        decision = found.first_decision
+        if decision is not None and decision is not found.first:
+            sections.append(["The first different decision", f"  {_place(decision)}: {_change(decision)}"])
+    sections.append([*_unpaired(found.unpaired_a, a), *_unpaired(found.unpaired_b, b)])
+    sections.append([*_only(found.only_a, a), *_only(found.only_b, b)])
+    if not found.same:
+        sections.append(_what_follows(found))
+        sections.append(["In figures", *_changes(found.figures), *_unchanged(found.figures)])
+        sections.append(["Outputs", *map(_output, found.outputs.items())] if found.outputs else [])
+    if found.ratios:
+        ratios = [f"  {what:<24} {ratio:.2f}" for what, ratio in found.ratios]
+        sections.append([f"Times of {b}, divided by those of {a}", *ratios])
+    return "\n\n".join("\n".join(section) for section in sections if section)
 
 
-def _named(trace: Trace) -> dict[str, str]:
-    """Internal id -> external id, with the number of the answer where there are several."""
-    total, seen = Counter(trace.external_ids.values()), Counter()
-    names = {}
-    for internal, external in trace.external_ids.items():
-        names[internal] = external if total[external] == 1 else f"{external}[{seen[external]}]"
-        seen[external] += 1
-    return names
+def _what_follows(found: Diff) -> list[str]:
+    """The first place of each kind of difference, event by event."""
+    events = [list(group) for _, group in groupby(found.differences[1:], key=lambda one: (one.kind, one.seqs))]
+    lines = []
+    for fields in events[:MAX_EVENTS]:
+        more = f", and {plural(len(fields) - MAX_FIELDS, 'more field')}" * (len(fields) > MAX_FIELDS)
+        lines.append(f"  {_place(fields[0])}: {', '.join(map(_change, fields[:MAX_FIELDS]))}{more}")
+    if len(events) > MAX_EVENTS:
+        lines.append(f"  … and {plural(len(events) - MAX_EVENTS, 'more event')}")
+    heading = f"What follows, where each field differs first ({plural(found.num_differences, 'difference')} in all)"
+    return [heading, *lines] if lines else []
 
 
-def _parents(trace: Trace) -> dict[str, str]:
-    """With n > 1 the parent has an id of its own."""
-    added = (event for event in trace if event.kind == "llm_engine.add_request" and event.n not in (None, 1))
-    return {event.request_id: f"{event.external_req_id}[parent]" for event in added}
+def _place(difference: Difference) -> str:
+    step = "between steps" if difference.step is None else f"step {difference.step}"
+    name = f"{difference.boundary} {difference.kind}" if difference.boundary else difference.kind
+    of = f" of request {', '.join(difference.requests)}" if difference.requests else ""
+    one, other = ("-" if seq is None else str(seq) for seq in difference.seqs)
+    return f"{step}, {name}{of} (event{f's {one} and {other}' if one != other else f' {one}'})"
 
 
-# ---------------------------------------------------------------------- events
+def _change(difference: Difference | Compared) -> str:
+    what = difference.field if isinstance(difference, Difference) else difference.what
+    return f"{what}{' ' * bool(what)}{_value(difference.a)} → {_value(difference.b)}"
 
 
-def _differences(
-    a: Trace, b: Trace, names_a: dict[str, str], names_b: dict[str, str], kinds: set[str]
-) -> Iterator[Difference]:
-    """All differences, in the order in which a reader would meet them."""
-    events_a, events_b = _aligned(a, names_a, kinds), _aligned(b, names_b, kinds)
-    order = list(events_a)
-    order += [key for key in events_b if key not in events_a]
-    order.sort(key=lambda key: _when(key, events_a, events_b))
-    for key in order:
-        one, other = events_a.get(key), events_b.get(key)
-        either = one or other
-        where = either.kind, either.boundary, key[0], key[2]
-        seqs = one.seq if one else None, other.seq if other else None
-        if one is None or other is None:
-            yield Difference(*where, "", *("present" if event else ABSENT for event in (one, other)), seqs)
-            continue
-        for name, left, right in _fields(_plain(one, names_a), _plain(other, names_b)):
-            yield Difference(*where, name, left, right, seqs)
+def _changes(rows: Sequence[Compared]) -> list[str]:
+    changed = [row for row in rows if not row.same]
+    width = max((len(row.what) for row in changed), default=0)
+    return [f"  {row.what:<{width}}  {_value(row.a)} → {_value(row.b)}" for row in changed]
 
 
-Key = tuple[int | None, str, tuple[str, ...], int]  # step, kind, requests, how many such came before
+def _unchanged(rows: Sequence[Compared]) -> list[str]:
+    same = [f"{row.what} {_value(row.a)}" for row in rows if row.same]
+    return [f"  the same: {', '.join(same)}"] if same else []
 
 
-def _aligned(trace: Trace, names: dict[str, str], kinds: set[str]) -> dict[Key, Event]:
-    seen: Counter = Counter()
-    events = {}
-    for event in trace:
-        if event.kind in kinds:
-            what = event.step, event.kind, tuple(sorted(names.get(i, i) for i in event.reqs if event.kind not in CONTAINERS))
-            events[*what, seen[what]] = event
-            seen[what] += 1
-    return events
+def _output(request: tuple[str, list[Compared]]) -> str:
+    name, rows = request
+    changed = [_change(row) for row in rows if not row.same]
+    same = [row.what for row in rows if row.same]
+    parts = [f"the same {', '.join(same)}"] * bool(same) + ["; ".join(changed)] * bool(changed)
+    return f"  request {name}  {'; '.join(parts)}"
 
 
-def _when(key: Key, events_a: dict[Key, Event], events_b: dict[Key, Event]) -> tuple[Any, ...]:
-    """Before the first step, then step by step; within one by the time in a, of a container by its end."""
-    event = events_a.get(key) or events_b[key]
-    step = key[0] if key[0] is not None else -1
-    return step, event.t1 if event.kind in CONTAINERS else event.t0, key not in events_a
+def _value(value: Any) -> str:
+    text = "-" if value is None else value if isinstance(value, str) else str(value)
+    if len(text) <= MAX_VALUE:
+        return text
+    size = f" ({len(value)} items)" if isinstance(value, list) else ""
+    return f"{text[: MAX_VALUE - len(size) - 1]}…{size}"
+
+
+def _unpaired(requests: list[str], name: str) -> list[str]:
+    return [f"Only {name} has request {', '.join(requests)}."] if requests else []
+
+
+def _only(kinds: dict[str, int], name: str) -> list[str]:
+    if not kinds:
+        return []
+    named = [f"{kind} ({KINDS[kind].boundary}, {count})" if kind in KINDS else kind for kind, count in kinds.items()]
+    return [f"Only {name} has events of these kinds: {', '.join(named)}."]

@@ -51,6 +51,10 @@ GLOSSARY = {
     "max_query_len": "tokens of one row in this step, at most",
     "max_seq_len": "tokens of one row in all, at most",
     "dtype": "of the values",
+    "name": "which one",
+    "tensors": "by the name of the argument",
+    "num_warps": "warps of one program",
+    "num_stages": "stages of its software pipeline",
     "finish_reason": "stop, length, abort or error; None while it runs",
     "stop_reason": "the stop token or stop string that ended it",
 }
@@ -104,7 +108,8 @@ def markdown() -> str:
         "  looked at (`view_error`), or the value belongs to a higher detail.",
         "- **Time** is in ns from the first event. With the logical clock it only says what came first.",
         "- **Detail 0** has ids, lengths, counters, block tables, slots, positions, message sizes. **Detail 1** adds",
-        "  one event a layer with shapes, strides and dtypes. **Detail 2** adds values: the likeliest tokens, norms.",
+        "  one event a layer with shapes, strides and dtypes, and every launch of a kernel. **Detail 2** adds values:",
+        "  the likeliest tokens, norms, and what each program of the first layer's launches read and wrote.",
         "- **Order of effects**: a component's state changes at the *exit* of its methods; see `Trace.state_at`.",
         "- **Versions**: a new kind or a new field keeps the schema's number, and readers ignore what they do not",
         "  know. Renaming, removing, or a change of meaning or unit raises it and brings an upgrade for older files.",
@@ -144,7 +149,8 @@ def write(folder: Path) -> None:
 
 
 def _kind_row(row: Kind) -> str:
-    detail = "0: one a step; 1: one a layer" if issubclass(EVENTS[row.kind], Summed) else "0"
+    cls = EVENTS[row.kind]
+    detail = "0: one a step; 1: one a layer" if issubclass(cls, Summed) else str(cls.min_detail)
     vllm = f"`{row.vllm}`" if row.vllm != "none" else "none"
     return f"| {row.kind} | {row.boundary or ''} | {row.process} | `{row.method}` | {detail} | {row.absent} | {vllm} |"
 

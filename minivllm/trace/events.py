@@ -2,7 +2,7 @@
 
 Owns: the table of kinds; `Event`, the fields that all kinds share; `Call`, what an event's `view` is given.
 Interface: KINDS, Event, Unfinished, Unknown, Call. The kinds' own fields are in events_caller, events_ipc, events_core,
-events_cache and events_worker; schema.py puts them together.
+events_cache, events_worker and events_kernel; schema.py puts them together.
 Must not know: the engine. A view is handed live objects and reads small things off them: ids, lengths, lists on the
 CPU, shapes. Below detail 2 it never reads a tensor's values: on a GPU that would wait for the device.
 
@@ -91,6 +91,10 @@ _TABLE = [
     ("model_forward", "B16", "core", "ModelRunner.model_forward", f"{_RUNNER}._model_forward"),
     ("do_kv_cache_update", "B17", "core", "AttentionBackend.do_kv_cache_update", f"{_TRITON}.do_kv_cache_update"),
     ("attention", "B18", "core", "AttentionBackend.forward", f"{_TRITON}.forward"),
+    ("kernel.launch", None, "core", "TritonBackend.launch", "none, vLLM writes kernel[grid](...) in place",
+     "below detail 1, or attention_backend torch"),
+    ("kernel.program", None, "core", "TritonBackend.launch", "none, vLLM's programs leave no record",
+     "below detail 2, or not in Triton's interpreter, or of another layer than the first"),
     ("compute_logits", "B19", "core", "LlamaForCausalLM.compute_logits",
      "model_executor/models/llama.py::LlamaForCausalLM.compute_logits"),
     ("sample_tokens", "B20", "core", "UniProcExecutor.sample_tokens",
@@ -171,6 +175,7 @@ class Event(msgspec.Struct, tag_field="kind", omit_defaults=True):
     error: str | None = None  # the call raised this
     view_error: str | None = None  # the call went well, and looking at it failed
 
+    min_detail: ClassVar[int] = 0  # of the trace; below it the kind does not occur
     secret: ClassVar[tuple[str, ...]] = ()  # fields with text or token ids; a redacted trace has their lengths
 
     @property
@@ -193,8 +198,16 @@ class Event(msgspec.Struct, tag_field="kind", omit_defaults=True):
         """What must be looked at before the call, if anything."""
 
     @staticmethod
+    def failed(call: Call) -> None:
+        """Undo what `before` did, after a call that raised."""
+
+    @staticmethod
     def view(call: Call) -> dict[str, Any]:
-        """The fields of the event, after the call."""
+        """The fields of the event, after the call.
+
+        `inside`: (class, fields) of events that happened within the call, of methods that nobody can mark. `later`: a
+        function that gives more fields when the step is over.
+        """
         return {}
 
 

@@ -180,7 +180,7 @@ class TensorInfo(msgspec.Struct):
     """
 
     shape: list[int]  # elements of each dimension
-    stride: list[int]  # elements from one place to the next in each dimension
+    strides: list[int]  # elements from one place to the next in each dimension
     dtype: str
 
 
@@ -207,6 +207,11 @@ class Summed(Event):
     layer: int | None = None  # from 0; None in a sum
     num_tokens: int | None = None  # of the batch
     tensors: dict[str, TensorInfo] = {}  # from detail 1
+
+    @staticmethod
+    def before(call: Call) -> None:
+        """For the launches inside."""
+        call.notes["layer"] = call.arg(0, "layer_idx")
 
     @classmethod
     def summary(cls, call: Call) -> dict[str, Any]:

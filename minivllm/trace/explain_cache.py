@@ -26,6 +26,10 @@ def explain_hits(lives: Lives, life: Life, step: StepEvents, lookup: Any) -> tup
     if hits:
         sentence = f"{lookup.num_hit_tokens} of its {plural(lookup.num_tokens, 'token')} are found in {blocks(hits)}"
         sentence += f"{_whose(lives, life, step, lookup)}."
+    unfilled = _unfilled(lives, step, lookup)
+    if unfilled:
+        numbers["unfilled_block_ids"] = unfilled
+        sentence += f" But no step has ever filled {blocks(unfilled)}: what is read there is wrong."
     if lookup.first_miss is not None:
         why, more, seq = _why_missed(lives, lookup)
         numbers |= more
@@ -47,14 +51,36 @@ def _whose(lives: Lives, life: Life, step: StepEvents, lookup: Any) -> str:
     }
     if not holders:
         return ", which nobody holds"
-    # allocated earlier in this very plan: the step that is being planned fills them
-    fresh = {b for e in step.inside if e.kind == "allocate_slots" and e.seq < lookup.seq for b in e.new_block_ids}
-    filled_now = " and filled only in this step" if not fresh.isdisjoint(lookup.block_ids) else ""
+    filled_now = " and filled only in this step" if not _fresh(step, lookup).isdisjoint(lookup.block_ids) else ""
     held = [block_id for block_id in lookup.block_ids if any(block_id in table for table in holders.values())]
     by = f"held by {requests([lives.name(request_id) for request_id in holders])}{filled_now}"
     if len(held) == len(lookup.block_ids):
         return f", {by}"
     return f" ({blocks(held)} {by}, the other{'s' * (len(lookup.block_ids) - len(held) > 1)} by nobody)"
+
+
+def _fresh(step: StepEvents, lookup: Any) -> set[int]:
+    """Blocks handed out earlier in this very plan: the step that is being planned fills them."""
+    before = (event for event in step.inside if event.kind == "allocate_slots" and event.seq < lookup.seq)
+    return {block_id for event in before for block_id in event.new_block_ids}
+
+
+def _unfilled(lives: Lives, step: StepEvents, lookup: Any) -> list[int]:
+    """Hits with slots that no step has written since the block was handed out; there should be none."""
+    size, fresh = lives.config.get("block_size") or 0, _fresh(step, lookup)
+    if not size or not lives.prepared:
+        return []
+    since = {block_id: 0 for block_id in lookup.block_ids if block_id not in fresh}
+    for event in lives.pool_events:
+        if event.kind == "get_new_blocks" and event.t1 <= lookup.t0:
+            since |= {block_id: event.t1 for block_id in event.block_ids if block_id in since}
+    written: dict[int, set[int]] = {block_id: set() for block_id in since}
+    for event in lives.prepared:
+        if event.t0 < lookup.t0:
+            for slot in event.slot_mapping:
+                if slot // size in since and event.t0 > since[slot // size]:
+                    written[slot // size].add(slot)
+    return [block_id for block_id in since if len(written[block_id]) < size]
 
 
 def _place(lives: Lives, index: int) -> str:

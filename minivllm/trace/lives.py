@@ -127,12 +127,21 @@ class Lives:
             for internal, external in trace.external_ids.items()
         }
         self.pool_events: list[Any] = []  # that give blocks their hashes, or take them
+        self.prepared: list[Any] = []  # prepare_inputs: the slots that each step wrote
         self._roles: dict[str, list[Role]] = {}
+        latest = None
         for event in trace:
-            if event.step is not None:
-                self._add_to_step(event)
+            number = event.step
+            if event.kind == "schedule":
+                latest = number
+            elif event.kind == "update_from_output" and number is None:
+                number = latest  # a scheduler was recorded without a core, which alone knows what a step is
+            if number is not None:
+                self._add_to_step(self.steps.setdefault(number, StepEvents(number)), event)
             if event.kind in POOL_KINDS:
                 self.pool_events.append(event)
+            elif event.kind == "prepare_inputs":
+                self.prepared.append(event)
             for request_id in event.reqs:
                 life = self.lives.get(request_id)
                 if life is not None:
@@ -140,8 +149,7 @@ class Lives:
                     _mark(life, event)
         self._count_beside()
 
-    def _add_to_step(self, event: Any) -> None:
-        step = self.steps.setdefault(event.step, StepEvents(event.step))
+    def _add_to_step(self, step: StepEvents, event: Any) -> None:
         parent = self.trace.parent(event)
         if event.kind == "step":
             step.whole = event

@@ -127,6 +127,7 @@ class Recorder:
         self._seq = count()
         self._local = _Local()
         self._pending: deque[Line] = deque()
+        self._late: deque[tuple[Event, Callable[[], dict[str, Any]]]] = deque()  # events that get more fields
         self._write_lock = threading.Lock()
         self._warned = False
 
@@ -137,8 +138,8 @@ class Recorder:
         for owner in owners:
             for name, kind in boundaries(type(owner)).items():
                 event = EVENTS.get(kind)
-                if event is None:
-                    continue  # marked for somebody else
+                if event is None or event.min_detail > self.detail:
+                    continue
                 summed = self.detail == 0 and issubclass(event, Summed)
                 watch = self._summed if summed else self._timed
                 setattr(owner, name, watch(owner, getattr(owner, name), kind, event))
@@ -168,7 +169,11 @@ class Recorder:
             try:
                 call.out = method(*args, **kwargs)
             except BaseException as error:
-                self._leave(thread, frame, event, self._stamp(thread), {"error": f"{type(error).__name__}: {error}"})
+                t1 = self._stamp(thread)
+                if problem is None:
+                    problem = self._undo(event, call)
+                fields = {"error": f"{type(error).__name__}: {error}", "view_error": problem}
+                self._leave(thread, frame, event, t1, fields)
                 self.flush()
                 raise
             t1 = self._stamp(thread)
@@ -212,6 +217,13 @@ class Recorder:
         except Exception as error:
             return {"view_error": self._not_seen(event, error)}
 
+    def _undo(self, event: type[Event], call: Call) -> str | None:
+        try:
+            event.failed(call)
+        except Exception as error:
+            return self._not_seen(event, error)
+        return None
+
     def _not_seen(self, event: type[Event], error: Exception) -> str:
         """A view has failed: warn once, and return what the event says of it. It is never the engine's concern."""
         problem = f"{type(error).__name__}: {error}"
@@ -245,7 +257,14 @@ class Recorder:
             "thread": thread.name,
             "step": frame.step,
         }
-        self._pending.append(event(**(common | fields)))
+        inside, later = fields.pop("inside", ()), fields.pop("later", None)
+        done = event(**(common | fields))
+        self._pending.append(done)
+        if later is not None:
+            self._late.append((done, later))
+        for cls, its_fields in inside:
+            times = {"seq": next(self._seq), "parent": frame.seq, "t0": frame.t0 + 1, "t1": max(t1 - 1, frame.t0 + 1)}
+            self._pending.append(cls(**(common | times | its_fields)))
         if not thread.frames or frame.kind in FLUSH_AFTER:
             self.flush()
 
@@ -277,6 +296,7 @@ class Recorder:
     def flush(self) -> None:
         """Hand what has happened to the sink, and which calls are open."""
         with self._write_lock:
+            self._fill_in_late()
             lines: list[Line] = []
             while self._pending:
                 lines.append(self._pending.popleft())
@@ -287,6 +307,15 @@ class Recorder:
                     lines.append(Open(frame.seq, frame.kind, frame.t0, frame.parent, thread.name, frame.step))
             if lines:
                 self.sink.write(lines)
+
+    def _fill_in_late(self) -> None:
+        while self._late:
+            event, later = self._late.popleft()
+            try:
+                for name, value in later().items():
+                    setattr(event, name, value)
+            except Exception as error:
+                event.view_error = self._not_seen(type(event), error)
 
     def close(self) -> None:
         """Write the rest. What is observed afterwards is lost."""

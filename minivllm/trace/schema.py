@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from minivllm.trace import events_cache, events_caller, events_core, events_ipc, events_worker
+from minivllm.trace import events_cache, events_caller, events_core, events_ipc, events_kernel, events_worker
 from minivllm.trace.events import KINDS, SCHEMA, Event, Unfinished, Unknown
 
 VLLM_VERSION = "0.22.0"
@@ -21,7 +21,7 @@ VLLM_VERSION = "0.22.0"
 
 def _classes() -> dict[str, type[Event]]:
     found = {}
-    for module in (events_caller, events_ipc, events_core, events_cache, events_worker):
+    for module in (events_caller, events_ipc, events_core, events_cache, events_worker, events_kernel):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Event) and value.__struct_config__.tag in KINDS:
                 found[value.__struct_config__.tag] = value

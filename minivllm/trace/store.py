@@ -58,12 +58,15 @@ class Part(NamedTuple):
 class PartFile:
     """A sink: one process's part of a trace. A disk that is full or can't be written warns once, and no more.
 
+    warn: False in the core's process, whose part the caller's process will find incomplete.
+
     vLLM: none, see TraceError
     """
 
-    def __init__(self, path: str, header: Header) -> None:
+    def __init__(self, path: str, header: Header, warn: bool = True) -> None:
         self.path = path
-        self.failed = False  # and a warning was given
+        self.warn = warn
+        self.failed = False
         self._file = None
         try:
             self._file = open(path, "wb")  # noqa: SIM115  (it stays open for as long as the engine lives)
@@ -88,7 +91,8 @@ class PartFile:
 
     def _give_up(self, error: OSError) -> None:
         self.failed = True
-        warn_not_written(self.path, error)
+        if self.warn:
+            warn_not_written(self.path, error)
         if self._file is not None:
             try:
                 self._file.close()  # tries to write once more what is still in its buffer

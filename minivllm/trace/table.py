@@ -20,7 +20,15 @@ FOLD_ABOVE = 14  # step lines; longer lives show their start, their end, and wha
 KEPT_AT_START, KEPT_AT_END = 5, 3
 EVENT_WIDTH = 28
 # inside a parent that says it all
-LEFT_OUT = ("get_cached_block", "cache_full_blocks", "get_new_blocks", "touch", "free_blocks", "worker.execute_model")
+LEFT_OUT = (
+    "get_cached_block",
+    "cache_full_blocks",
+    "get_new_blocks",
+    "touch",
+    "free_blocks",
+    "worker.execute_model",
+    "kernel.program",
+)
 ENDING = ("abort_requests", "finish_requests", "run_engine")  # shown last, whichever step they fall into
 MAX_BORDERS = 8  # lines of a long life that are shown only because a block was added
 SLOTS_WIDTH = 11

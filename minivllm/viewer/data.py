@@ -7,6 +7,7 @@ Must not know: HTML.
 The page replays the engine's state from the events by itself (page/state.js); tests compare it with Trace.state_at.
 """
 
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -26,9 +27,10 @@ def page_data(trace: Trace, name: str) -> dict[str, Any]:
     vLLM: none, vLLM draws nothing
     """
     header = msgspec.to_builtins(trace.header)
-    header.pop("environment", None)  # paths and process ids are nobody's business
+    environment = header.pop("environment", None) or {}  # paths and process ids are nobody's business
     return {
         "name": name,
+        "model": PurePath(environment.get("model") or "").name,
         "header": header,
         "truncated": trace.truncated,
         "requests": trace.external_ids,

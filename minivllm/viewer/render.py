@@ -4,8 +4,8 @@ Owns: how data, style and scripts are put into the page.
 Interface: render, page_text.
 Must not know: what the page shows, or how (page/*.js).
 
-The scripts are ES modules. They are put one after another into one script, so that the page opens from disk, where a
-browser loads no modules; hence their top-level names must differ, and an `import` only says what a file needs.
+The scripts are ES modules. A browser loads no modules from disk, so each becomes a function in one script that returns
+what the module exports; they follow each other so that a module stands behind those that it imports.
 """
 
 import re
@@ -35,8 +35,8 @@ MODULES = (
     "why.js",
     "main.js",
 )
-IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
-EXPORT = re.compile(r"^export (?=async |function |const |let |class )", re.MULTILINE)
+IMPORT = re.compile(r'^import (\{[^}]*\}) from "([\w.]+)";$', re.MULTILINE)
+EXPORT = re.compile(r"^export (function|const|let|class) (\w+)", re.MULTILINE)
 
 
 def render(trace: Trace, path: str | Path, name: str | None = None) -> Path:
@@ -68,13 +68,17 @@ def page_text(trace: Trace, name: str) -> str:
         "title": _escaped(name),
         "style": _read("style.css"),
         "data": data.replace("<", "\\u003c"),  # so that no text in it can end the element
-        "script": "\n".join(_inlined(module) for module in MODULES),
+        "script": "\n".join(["const modules = {};", *map(_inlined, MODULES)]),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("page.html"))
 
 
 def _inlined(module: str) -> str:
-    return f"// ---- {module}\n" + EXPORT.sub("", IMPORT.sub("", _read(module)))
+    """A module as a function that runs at once."""
+    text = _read(module)
+    exports = ", ".join(match[2] for match in EXPORT.finditer(text))
+    body = EXPORT.sub(r"\1 \2", IMPORT.sub(r'const \1 = modules["\2"];', text))
+    return f'modules["{module}"] = (() => {{\n{body}return {{ {exports} }};\n}})();'
 
 
 def _read(name: str) -> str:

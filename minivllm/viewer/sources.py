@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from minivllm.refs.lock import PINNED, Lock, load_lock
+from minivllm.refs.lock import PINNED, Lock, read_lock
 
 ROOT = Path(__file__).parent.parent
 RELEASE = f"https://github.com/vllm-project/vllm/blob/v{PINNED}/vllm"
@@ -50,4 +50,4 @@ def vllm_source(reference: str) -> dict[str, Any] | None:
 
 @cache
 def _lock() -> Lock:
-    return load_lock()
+    return read_lock()

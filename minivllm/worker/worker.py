@@ -66,13 +66,20 @@ class Worker:
         return int(total * self.config.gpu_memory_utilization) - used - activations
 
     def initialize_from_config(self, config: EngineConfig, num_blocks: int) -> None:
-        """Allocate KV cache and batch. `config` is resolved: it has lengths and limits.
+        """Allocate KV cache and batch. `config` is resolved: it has lengths and limits. InputError if memory is short.
 
         vLLM: v1/worker/gpu_worker.py::Worker.initialize_from_config
         """
-        self.model_runner = ModelRunner(
-            config, self.model_config, self.model, self.backend, num_blocks, self.dtype, self.device
-        )
+        try:
+            self.model_runner = ModelRunner(
+                config, self.model_config, self.model, self.backend, num_blocks, self.dtype, self.device
+            )
+        except (RuntimeError, MemoryError) as error:  # what torch and numpy raise when memory is out
+            raise InputError(
+                f"A KV cache of {num_blocks} blocks, {num_blocks * self.get_block_bytes()} bytes, and rows for "
+                f"max_num_seqs={config.max_num_seqs} requests of {config.max_model_len} tokens can't be allocated "
+                f"({error}). Lower num_gpu_blocks_override, kv_cache_memory_bytes or max_num_seqs."
+            ) from error
 
     @boundary("worker.execute_model")
     def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput | None:

@@ -88,7 +88,8 @@ def test_finish_reasons() -> None:
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[tuple[str, int]]:
-    return draw(st.lists(st.tuples(st.sampled_from(("add", "prepend", "pop", "remove")), st.integers(-2, 2))))
+    operations = st.sampled_from(("add", "add", "add", "prepend", "pop", "remove"))
+    return draw(st.lists(st.tuples(operations, st.integers(-9, 9)), max_size=20))
 
 
 @given(st.sampled_from(("fcfs", "priority")), programs())
@@ -114,3 +115,4 @@ def test_queues_are_sorted_lists(policy: str, program: list[tuple[str, int]]) ->
         assert list(queue) == model
         assert len(queue) == len(model)
         assert bool(queue) is bool(model)
+    assert [queue.pop_request() for _ in model] == model

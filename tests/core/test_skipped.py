@@ -130,6 +130,15 @@ def test_a_victim_that_was_scheduled_already() -> None:
     assert with_preemption.skipped == [Skipped("r0", "preempted", token_budget=63, num_running=1, blocked_by="r1")]
 
 
+def test_those_behind_a_victim_still_get_their_turn() -> None:
+    every_plan = plans(
+        [[1] * 21, [2] * 22, [3]], priorities=[5, 1, 1], policy="priority", num_blocks=14, max_num_batched_tokens=64
+    )
+    with_preemption = next(plan for plan in every_plan if plan.preemptions)
+    assert [preemption.was_scheduled for preemption in with_preemption.preemptions] == [True]
+    assert with_preemption.num_scheduled_tokens == {"r1": 1, "r2": 1}
+
+
 def test_who_lacks_a_block_may_be_its_own_victim() -> None:
     every_plan = plans([[1] * 21, [2] * 22], num_blocks=13, max_num_batched_tokens=64)
     with_preemption = next(plan for plan in every_plan if plan.preemptions)

@@ -112,6 +112,7 @@ class WatchedScheduler(Scheduler):
                 self.told_tables[req_id] = list(block_ids)
             else:
                 self.told_tables[req_id] += block_ids or []
+        assert set(self.told_tables) <= set(self.requests), "S8: an end that the worker is not told"
         computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         computed |= {new.req_id: new.num_computed_tokens for new in plan.scheduled_new_reqs}
         assert set(computed) == set(plan.num_scheduled_tokens), "S8"
@@ -154,6 +155,7 @@ class WatchedScheduler(Scheduler):
         """P7, R2: nothing is left of anybody."""
         pool = self.kv_cache_manager.block_pool
         assert not self.requests and not self.running and not self.waiting, "R2"
+        assert not self.told_tables, "S8: an end that the worker is not told"
         assert not self.kv_cache_manager.req_to_blocks and not self.kv_cache_manager.num_cached_block, "P7"
         assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1, "P7"
         assert all(block.ref_cnt == 0 for block in pool.blocks), "P7"

@@ -217,7 +217,7 @@ def test_interrupted_while_the_engine_starts(tiny_folder: str, tmp_path: Path, s
         (core,) = core_processes(caller)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in err
+    assert process.returncode and err.rstrip().endswith("KeyboardInterrupt")
     assert not is_alive(core)
     assert not list(surroundings.home.iterdir())
 

@@ -1,6 +1,7 @@
 """What a caller may get wrong when an engine is built: the same clear error in both modes, and nothing left behind."""
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ FOUND_BY_THE_CORE = {
         ["0 blocks", "max_model_len=32", "kv_cache_memory_bytes"],
     ),
     "blocks larger than all memory": ({"block_size": 10**9}, ["0 blocks", "max_model_len"]),
+    "more blocks than memory": (
+        {"num_gpu_blocks_override": 10**12},
+        ["1000000000000 blocks", "can't be allocated", "Lower num_gpu_blocks_override"],
+    ),
+    "more seats than memory": (
+        {"max_num_seqs": 10**12, "max_num_batched_tokens": 10**12},
+        ["max_num_seqs=1000000000000", "can't be allocated"],
+    ),
     "beyond the model": ({"max_model_len": 513}, ["max_model_len=513", "512"]),
     "no chunks": (
         {"enable_chunked_prefill": False, "max_num_batched_tokens": 100},
@@ -182,3 +191,14 @@ def test_a_core_that_dies_while_it_starts(
         LLM(tiny_folder, multiprocess=True)
     assert "signal 6 (SIGABRT)" in str(caught.value) and "no memory left, alas" in str(caught.value)
     surroundings.check_nothing_left()
+
+
+def test_a_temporary_folder_with_too_long_a_path(
+    tiny_folder: str, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket's path may have about a hundred characters."""
+    deep = surroundings.home / ("deep" * 30)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    check_refused(InputError, ["TMPDIR", "short"], surroundings, model=tiny_folder, multiprocess=True)
+    assert not list(deep.iterdir())

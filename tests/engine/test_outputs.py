@@ -215,8 +215,8 @@ def test_bad_words(llm: LLM) -> None:
     """A word is kept out as it stands at the start of a text and after a space."""
     words = ["The", "it", "do"]
     spellings = [llm.tokenizer.encode(before + word) for word in words for before in ("", " ")]
-    bias = {token: 50.0 for spelling in spellings for token in spelling}
-    given = {"logit_bias": bias, "seed": 3, "max_tokens": 60, "temperature": 5.0}
+    bias = {token: 1000.0 for spelling in spellings for token in spelling}
+    given = {"logit_bias": bias, "seed": 3, "max_tokens": 60, "temperature": 50.0}
 
     def said(**more: Any) -> list[bool]:
         tokens = run(llm, PROMPT, **given, **more)[0].outputs[0].token_ids

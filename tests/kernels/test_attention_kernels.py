@@ -21,6 +21,7 @@ from minivllm_kernels.cases import (
 )
 from minivllm_kernels.paged_attention import paged_attention
 from minivllm_kernels.paged_decode import paged_decode, paged_decode_split
+from minivllm_kernels.tuning import TUNINGS
 
 COVER = pairwise(HEADS, HEAD_SIZES, BLOCK_SIZES, DTYPES, tuple(INTERPRETER_TUNINGS))
 
@@ -45,6 +46,12 @@ def test_pairwise_cover(case: Case, tuning: str, device: str) -> None:
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_33_sequences(heads: tuple[int, int], device: str) -> None:
     run_case(Case(heads, 16, 4), lengths(4, seed=1, num_seqs=33), device, INTERPRETER_TUNINGS["wide"])
+
+
+@pytest.mark.parametrize("target", sorted(TUNINGS))
+@pytest.mark.parametrize(("head_size", "dtype"), [(64, torch.bfloat16), (128, torch.float16), (256, torch.float32)])
+def test_the_sizes_of_every_target(target: str, head_size: int, dtype: torch.dtype, device: str) -> None:
+    run_case(Case((8, 1), head_size, 16, dtype), [(40, 40), (1, 70), (3, 35), (1, 0)], device, TUNINGS[target])
 
 
 @settings(max_examples=25)

@@ -11,10 +11,11 @@ from minivllm_kernels.cases import Batch, Case, make_batch
 from minivllm_kernels.flash_attention import traffic
 from minivllm_kernels.flash_attention.triton_forward import flash_attention
 from minivllm_kernels.interpreter import is_interpreting
+from minivllm_kernels.kernel_map import render_map
 from minivllm_kernels.launch import launch
 from minivllm_kernels.paged_attention import paged_attention
 from minivllm_kernels.paged_decode import paged_decode, paged_decode_split
-from minivllm_kernels.probe import Program, describe_launch, render_map, watch_programs
+from minivllm_kernels.probe import Program, describe_launch, watch_programs
 from minivllm_kernels.reshape_and_cache import reshape_and_cache
 from minivllm_kernels.tuning import ReadTuning
 
@@ -143,6 +144,8 @@ def test_running_maximum_and_sum_are_those_of_the_scores(batch: Batch) -> None:
         before = torch.full((3,), -torch.inf)
         for number, tile in enumerate(program.tiles):
             so_far = scores[:, : (number + 1) * 16]
+            places = range(number * 16, min(number * 16 + 16, 41))
+            assert tile.keys.tolist() == [[block, place, kv_head] for block, place in slots_of(batch, 0, places)]
             largest = so_far.amax(1)
             np.testing.assert_allclose(tile.row_max[:3], largest, atol=1e-5)
             np.testing.assert_allclose(tile.row_sum[:3], (so_far - largest[:, None]).exp().sum(1), rtol=1e-5)

@@ -198,6 +198,15 @@ print(os.environ.get("TRITON_INTERPRET"))
     assert python(code).stdout.split() == ["None"]
 
 
+@pytest.mark.parametrize(
+    ("head_size", "block_size", "message"),
+    [(16, 12, "block_size=12 is not a power of two"), (512, 16, "head size 512 is larger than 256")],
+)
+def test_shapes_that_the_kernels_do_not_know(head_size: int, block_size: int, message: str, device: str) -> None:
+    with pytest.raises(InputError, match=message):
+        get_attn_backend("triton", device, num_heads=4, num_kv_heads=2, head_size=head_size, block_size=block_size)
+
+
 def test_where_triton_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="runs on cuda and cpu, not on mps"):
         get_attn_backend("triton", "mps", num_heads=4, num_kv_heads=2, head_size=16, block_size=4)

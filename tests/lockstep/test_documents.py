@@ -34,7 +34,9 @@ def table_rows(path: Path) -> list[str]:
 def test_every_named_test_exists(page: Path) -> None:
     named = TEST_NAME.findall(page.read_text())
     assert len(named) >= 20
-    missing = [f"{path}::{name}" for path, name in named if not (ROOT / path).exists() or name not in names_of_tests(path)]
+    missing = [
+        f"{path}::{name}" for path, name in named if not (ROOT / path).exists() or name not in names_of_tests(path)
+    ]
     assert missing == []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lockstep.recordings import KNOWN_BUG, files, recording
+from lockstep.tools import Core
 
 from minivllm.lockstep import build_scheduler, iterate_scheduler, replay_scheduler
 from minivllm.lockstep.command import find_difference
@@ -93,6 +94,29 @@ def test_only_computed_blocks_can_be_hit_between_steps(name: str) -> None:
             for index, block in enumerate(blocks):
                 if block.block_hash is not None:
                     assert (index + 1) * manager.block_size <= request.num_computed_tokens
+
+
+def test_a_block_that_the_lost_step_would_have_completed_is_forgotten_too() -> None:
+    core = Core(
+        num_blocks=9,
+        max_model_len=32,
+        policy="priority",
+        long_prefill_token_threshold=6,
+        max_num_batched_tokens=12,
+        max_num_seqs=4,
+    )
+    victim = core.add("victim", 21, priority=5)
+    core.step()
+    core.add("b", 8)
+    core.step()
+    core.step()
+    assert victim.num_computed_tokens == 18, "half of its fifth block"
+    fifth_block = core.blocks("victim")[4]
+    plan = core.step()  # plans its last 3 tokens, which complete that block, and then preempts it
+    assert plan.preempted_req_ids == {"victim"}
+    assert fifth_block in core.free(), "nobody has overwritten it"
+    assert core.pool.blocks[fifth_block].block_hash is None
+    assert core.pool.get_cached_block(victim.block_hashes[3]) is not None, "the fourth block is computed"
 
 
 @pytest.mark.parametrize("file", files("scheduler"))

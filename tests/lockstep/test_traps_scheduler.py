@@ -40,6 +40,7 @@ def test_a_running_request_with_nothing_to_do_does_not_stop_the_others() -> None
     for _ in range(3):
         core.step()
     assert core.step().num_scheduled_tokens == {"b": 1}
+    assert core.requests["full"].num_computed_tokens == 7, "the last place of the context is never computed"
 
 
 def test_a_waiting_request_that_does_not_fit_holds_up_those_behind_it() -> None:
@@ -72,6 +73,45 @@ def test_under_priority_the_least_important_and_latest_is_the_victim() -> None:
         core.add(name, 12, priority=priority)
     core.step()
     assert core.step().preempted_req_ids == {"c"}
+
+
+def test_a_victims_tokens_go_back_to_the_budget() -> None:
+    core = Core(
+        num_blocks=9,
+        max_model_len=32,
+        policy="priority",
+        long_prefill_token_threshold=2,
+        max_num_batched_tokens=4,
+        max_num_seqs=4,
+    )
+    core.add("a", 12, priority=5)
+    core.step()
+    core.add("b", 14)
+    core.add("c", 4)
+    for _ in range(6):
+        core.step()
+    plan = core.step()  # "a" has 2 of 4 tokens when "b" finds no block: "b" and "c" share what it had
+    (preemption,) = plan.preemptions
+    assert (preemption.req_id, preemption.was_scheduled) == ("a", True)
+    assert plan.num_scheduled_tokens == {"b": 2, "c": 2}
+
+
+def test_without_chunks_a_prompt_may_take_the_whole_rest_of_the_budget() -> None:
+    core = Core(enable_chunked_prefill=False, num_blocks=33)
+    core.add("a", 40)
+    core.add("b", 24)
+    core.add("c", 1)
+    assert core.step().num_scheduled_tokens == {"a": 40, "b": 24}
+
+
+def test_the_prefix_hit_is_told_once_with_the_first_token() -> None:
+    core = full_pool()
+    assert core.step().preempted_req_ids == {"b"}
+    core.abort("a")
+    plan = core.scheduler.schedule()
+    assert plan.scheduled_cached_reqs.num_computed_tokens[0] > 0, "it resumes with a hit"
+    (output,) = core.update(plan)
+    assert output.prefill_stats is None, "it was told with the first token"
 
 
 def test_a_preempted_request_goes_to_the_front_and_computes_its_outputs_again() -> None:

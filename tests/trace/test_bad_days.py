@@ -1,5 +1,7 @@
-"""Bad days of a traced engine: disks that can't be written, processes that are killed, calls that fail. The run is never
-harmed, and what was written can be read."""
+"""Bad days of a traced engine: disks that can't be written, processes that are killed, calls that fail.
+
+The run is never harmed, and what was written can be read.
+"""
 
 import logging
 import os
@@ -58,7 +60,10 @@ FULL_DISK = """
 import logging, resource, signal, sys
 from minivllm import LLM, SamplingParams
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-with LLM(sys.argv[1], multiprocess=False, trace=sys.argv[2]) as llm:
+across = sys.argv[3] == "True"
+if across:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+with LLM(sys.argv[1], multiprocess=across, trace=sys.argv[2]) as llm:
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
     params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
     outputs = [llm.generate("fox", params, use_tqdm=False)[0] for _ in range(3)]
@@ -66,8 +71,9 @@ print([len(output.outputs[0].token_ids) for output in outputs])
 """
 
 
-def test_a_disk_that_fills_up_in_mid_run_warns_once(tmp_path: Path) -> None:
-    done = run_script(FULL_DISK, tmp_path / "trace.jsonl")
+@pytest.mark.parametrize("across", [False, True])
+def test_a_disk_that_fills_up_in_mid_run_warns_once(tmp_path: Path, across: bool) -> None:
+    done = run_script(FULL_DISK, tmp_path / "trace.jsonl", across)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[60, 60, 60]"
     assert done.stderr.count("The trace can't be written") == 1
@@ -181,11 +187,12 @@ llm.generate("fox", SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)
 
 
 def test_a_script_that_never_shuts_down_has_its_trace(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    done = run_script(FORGOTTEN, path)
+    """With a path that is relative to where the engine was built, and for the core's process as well."""
+    done = run_script(FORGOTTEN, "here/trace.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert names_in(tmp_path) == ["trace.jsonl"]
-    trace = Trace.load(path)
+    assert names_in(tmp_path) == ["here"]
+    assert names_in(tmp_path / "here") == ["trace.jsonl"]
+    trace = Trace.load(tmp_path / "here/trace.jsonl")
     assert all(process.complete for process in trace.header.processes)
     assert trace.filter(kind="run_engine")
 
@@ -216,7 +223,7 @@ def test_a_call_that_is_interrupted_is_in_the_trace(tmp_path: Path) -> None:
     def interrupt(output: object) -> None:
         raise KeyboardInterrupt
 
-    with llm_of("three", multiprocess=True, trace=str(path)) as llm:
+    with llm_of("three", multiprocess=False, trace=str(path)) as llm:
         with pytest.raises(KeyboardInterrupt):
             llm.generate(PROMPTS, greedy(max_tokens=50), use_tqdm=False, on_output=interrupt)
         assert llm.generate(PROMPTS[0], greedy(), use_tqdm=False)[0].finished
@@ -258,18 +265,8 @@ def test_shutting_down_twice_changes_nothing(tmp_path: Path) -> None:
 
 def test_an_engine_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="max_model_len"):
-        llm_of("plain", multiprocess=True, trace=str(tmp_path / "trace.jsonl"), num_gpu_blocks_override=3)
+        llm_of("plain", multiprocess=False, trace=str(tmp_path / "trace.jsonl"), num_gpu_blocks_override=3)
     assert names_in(tmp_path) == []
-
-
-def test_a_relative_path_is_where_the_engine_was_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with llm_of("plain", multiprocess=True, trace="here/trace.jsonl") as llm:
-        (tmp_path / "elsewhere").mkdir()
-        monkeypatch.chdir(tmp_path / "elsewhere")
-        generate(llm, "plain")
-    assert Trace.load(tmp_path / "here/trace.jsonl").request_ids
-    assert names_in(tmp_path / "elsewhere") == []
 
 
 def test_a_target_that_is_taken_away_warns_and_keeps_the_parts(

@@ -40,25 +40,18 @@ export function nameOf(id) {
 }
 export const params = {}; // request -> {prompt, promptIds, numPrompt, maxTokens}
 {
-  let rendered = [];
   for (const e of events) {
-    if (e.kind === "render_cmpl" || e.kind === "render_chat") rendered.push(e);
-    if (e.kind === "process_inputs" && e.reqs.length === 0) continue;
-    if (e.kind === "scheduler.add_request" && e.reqs.length) {
-      const own = (params[e.reqs[0]] = params[e.reqs[0]] || {});
-      own.numPrompt = e.num_prompt_tokens;
-      own.maxTokens = e.max_tokens;
-    }
-    if (e.kind === "output_processor.add_request" && rendered.length) {
-      const outer = Number(e.external_req_id);
-      const render = rendered[outer] || rendered[rendered.length - 1];
-      const own = (params[e.reqs[0]] = params[e.reqs[0]] || {});
-      own.prompt = render.prompt;
-      own.promptIds = Array.isArray(render.prompt_token_ids) ? render.prompt_token_ids : [];
-      own.numPrompt = render.num_prompt_tokens;
-    }
+    if (e.kind === "render_cmpl" || e.kind === "render_chat")
+      for (const id of e.reqs)
+        params[id] = {
+          ...params[id],
+          prompt: e.prompt,
+          promptIds: Array.isArray(e.prompt_token_ids) ? e.prompt_token_ids : [],
+          numPrompt: e.num_prompt_tokens,
+        };
+    if (e.kind === "scheduler.add_request" && e.reqs.length)
+      params[e.reqs[0]] = { ...params[e.reqs[0]], numPrompt: e.num_prompt_tokens, maxTokens: e.max_tokens };
   }
-  rendered = null;
 }
 /** The text of a token, with its white space made visible; null where nobody knows it. */
 export function piece(id) {

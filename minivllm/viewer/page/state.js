@@ -16,6 +16,7 @@ export function newState() {
     hashes: new Map(),
     tables: new Map(),
     cached: new Map(),
+    last: new Map(), // block -> [request, place in its table] that held it last
     rows: [],
   };
 }
@@ -31,6 +32,7 @@ function copyState(s) {
     hashes: new Map(s.hashes),
     tables: new Map([...s.tables].map(([id, blocks]) => [id, blocks.slice()])),
     cached: new Map(s.cached),
+    last: new Map(s.last),
     rows: s.rows,
   };
 }
@@ -116,7 +118,9 @@ const RULES = {
   allocate_slots: (s, e) => {
     if (e.refused) return;
     const table = s.tables.get(e.reqs[0]) || [];
-    s.tables.set(e.reqs[0], [...table, ...(e.hit_block_ids || []), ...(e.new_block_ids || [])]);
+    const longer = [...table, ...(e.hit_block_ids || []), ...(e.new_block_ids || [])];
+    longer.forEach((block, place) => s.last.set(block, [e.reqs[0], place]));
+    s.tables.set(e.reqs[0], longer);
   },
   cache_blocks: (s, e) => s.cached.set(e.reqs[0], e.num_cached_blocks[1]),
   forget_uncomputed_blocks: (s, e) => forget(s, e.block_ids || []),

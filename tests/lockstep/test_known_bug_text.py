@@ -1,0 +1,52 @@
+"""Where vLLM's text goes wrong: when a prompt ends within a character, it begins with the whole prompt.
+
+The library's stream, primed with a prompt that decodes to no whole text, gives everything out once the character is
+complete. Ours gives out that character (docs/differences.md).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lockstep.recordings import KNOWN_BUG_TEXT, recording
+from lockstep.scripted import TokenizerCache, replay_scripted
+
+from minivllm.lockstep import replay_engine
+
+SCENARIOS = {scenario["name"]: scenario for scenario in recording(KNOWN_BUG_TEXT).workloads}
+
+
+@pytest.fixture(scope="module")
+def tokenizer_cache(default_model_path: Path) -> TokenizerCache:
+    return TokenizerCache(str(default_model_path))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_ours_begins_with_the_character_that_the_prompt_left_half(name: str, tokenizer_cache: TokenizerCache) -> None:
+    scenario = SCENARIOS[name]
+    replayed = replay_scripted(scenario, tokenizer_cache)
+    assert replayed["steps"] == scenario["steps"]
+    different = 0
+    for request, output, ours in zip(scenario["requests"], scenario["outputs"], replayed["outputs"], strict=True):
+        theirs, mine = output["outputs"][0]["text"], ours["outputs"][0]["text"]
+        prompt = tokenizer_cache.tokenizer.decode(request["prompt_token_ids"])
+        if not prompt.endswith("\ufffd"):
+            assert mine == theirs
+            continue
+        different += 1
+        whole_characters = prompt.rstrip("\ufffd")
+        assert theirs.startswith(whole_characters) and theirs.endswith(mine)
+        assert not mine.startswith(whole_characters)
+    assert different == 1
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_all_but_the_text_is_equal_with_the_real_model(name: str, default_model_path: Path) -> None:
+    scenario = SCENARIOS[name]
+    replayed = replay_engine(scenario)
+
+    def tokens(outputs: list[dict[str, Any]]) -> list[tuple[list[int], str]]:
+        return [(output["outputs"][0]["token_ids"], output["outputs"][0]["finish_reason"]) for output in outputs]
+
+    assert replayed["steps"] == scenario["steps"]
+    assert tokens(replayed["outputs"]) == tokens(scenario["outputs"])
