@@ -27,11 +27,11 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test lint refs docs format clean distclean reinstall
+.PHONY: help setup trace test lint kernels-full traces refs docs format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1 |\2/p' Makefile | awk -F'|' '{ printf "%-20s%s\n", $$1, $$2 }'
 	@echo
 	@echo "Settings, written behind the target:"
 	@echo '  PROMPT="..."      the prompt of make trace'
@@ -52,6 +52,12 @@ test: lint ## lint, then all tests
 lint: $(STAMP) ## ruff, and the rules of which layer may import which
 	@$(PY) -m ruff check .
 	@$(PY) $(VENV)/bin/lint-imports --no-logo
+
+kernels-full: $(STAMP) ## the kernels over all combinations of shapes (half an hour or so; make test takes a cover of them)
+	@KERNELS_FULL=1 $(PY) -m pytest tests/kernels $(ARGS)
+
+traces: $(STAMP) ## record the traces in traces/ again
+	@$(PY) -m minivllm record --all --out traces
 
 refs: $(STAMP) ## check the references to vLLM's source, and write docs/vllm-map.md and docs/drift.md anew
 	@$(PY) -m minivllm refs check

@@ -221,7 +221,7 @@ def _trace_path(out: Path, prompt: str) -> Path:
 
 def run_record(arguments: argparse.Namespace) -> int:
     """Write the traces of named scenarios, or compare them with those that are there; status 1 if one differs."""
-    from minivllm.scenarios import SCENARIOS, get_scenario, run_scenario
+    from minivllm.scenarios import SCENARIOS, get_scenario, run_scenario, write_table_of_traces
 
     names = list(SCENARIOS) if arguments.all else arguments.scenario
     if not names:
@@ -241,6 +241,8 @@ def run_record(arguments: argparse.Namespace) -> int:
         else:
             run_scenario(get_scenario(name), arguments.model, str(path))
             print(f"[{place}/{len(names)}] {path}", flush=True)
+    if not arguments.check:
+        write_table_of_traces(arguments.out)
     return 1 if different else 0
 
 

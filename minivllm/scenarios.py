@@ -2,7 +2,7 @@
 
 Owns: the running example (request A and its companions), the settings S0 that all scenarios share, and for each
 scenario what differs from them.
-Interface: SCENARIOS, run_scenario.
+Interface: SCENARIOS, get_scenario, run_scenario; write_table_of_traces.
 Must not know: how a trace is written.
 
 Everything is fixed: prompts, seeds, arrival by step number, a logical clock. So the same scenario gives the same trace
@@ -13,6 +13,7 @@ vLLM: none, vLLM has no scenarios
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from minivllm.errors import InputError
@@ -321,3 +322,30 @@ def _run_step_by_step(llm: Any, asks: tuple[Ask, ...]) -> list[RequestOutput]:
                 engine.abort_request([ids[index]])
         outputs += [output for output in engine.step() if output.finished]
     return sorted(outputs, key=lambda output: int(output.request_id))
+
+
+# ---------------------------------------------------------------------- the list of recorded traces
+
+
+def table_of_traces(folder: Path) -> str:
+    """The recorded scenarios of a folder as a Markdown table, with numbers read off the traces."""
+    from minivllm.trace import load
+
+    lines = ["| trace | what it shows | requests | steps | events |", "|---|---|---:|---:|---:|"]
+    for scenario in _ALL:
+        path = folder / f"{scenario.name}.jsonl.gz"
+        if path.exists():
+            trace = load(path)
+            numbers = f"{len(trace.request_ids)} | {len(trace.steps)} | {len(trace):,}"
+            lines.append(f"| [{scenario.name}]({path.name}) | {scenario.shows} | {numbers} |")
+    return "\n".join(lines)
+
+
+def write_table_of_traces(folder: Path) -> None:
+    """Put the table into the folder's README.md, between its marks; nothing happens where there is no such file."""
+    readme = folder / "README.md"
+    if not readme.exists():
+        return
+    before, _, rest = readme.read_text(encoding="utf-8").partition("<!-- table -->\n")
+    _, _, after = rest.partition("<!-- /table -->")
+    readme.write_text(f"{before}<!-- table -->\n{table_of_traces(folder)}\n<!-- /table -->{after}", encoding="utf-8")

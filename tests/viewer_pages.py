@@ -1,4 +1,4 @@
-"""The viewer's pages in a browser, for the tests in tests/viewer: what is drawn, and what the browser complained about."""
+"""The viewer's pages in a browser, for the tests in tests/viewer: what is drawn, and what the browser complains of."""
 
 import json
 import os

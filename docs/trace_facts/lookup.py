@@ -1,7 +1,7 @@
 """What the quantities share: their table, and how requests, steps and answers are found in a trace.
 
 Owns: QUANTITIES, filled by `@quantity`.
-Interface: QUANTITIES, quantity; internal_id, first, schedule_of, plans_with, updates_of, completion, run.
+Interface: QUANTITIES, quantity; internal_id, first, schedule_of, plans_with, updates_of, completion, counted, run.
 Must not know: any quantity.
 
 Requests are named by the caller's number, or `0/1` for the second answer of n > 1. Steps and output tokens count from
@@ -9,6 +9,7 @@ Requests are named by the caller's number, or `0/1` for the second answer of n >
 """
 
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any
 
 from minivllm.trace import Trace
@@ -65,6 +66,15 @@ def completion(trace: Trace, request: str) -> Any:
     external, _, index = request.partition("/")
     done = (c for event in trace.filter(kind="run_engine") for c in event.outputs)
     return first((c for c in done if (c.request_id, c.index) == (external, int(index or 0))), f"answer to {request}")
+
+
+def counted(numbers: Iterable[int], least: int = 3) -> str:
+    """`41, 14 × 1`: equal numbers in a row, `least` at least, are counted."""
+    words = []
+    for number, same in groupby(numbers):
+        times = len(list(same))
+        words += [f"{times} × {number}"] if times >= least else [str(number)] * times
+    return ", ".join(words)
 
 
 def run(numbers: list[int]) -> str:

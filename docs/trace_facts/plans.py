@@ -4,7 +4,7 @@ from typing import Any
 
 from minivllm.trace import Trace
 from minivllm.trace.explain import explain, format_explanation
-from trace_facts.lookup import first, internal_id, plans_with, quantity, schedule_of
+from trace_facts.lookup import counted, first, internal_id, plans_with, quantity, schedule_of
 
 
 @quantity
@@ -56,7 +56,7 @@ def sent(trace: Trace, request: str, step: str = "") -> Any:
     me = internal_id(trace, request)
     if step:
         return schedule_of(trace, step).num_scheduled_tokens.get(me, 0)
-    return [plan.num_scheduled_tokens[me] for plan in plans_with(trace, request)]
+    return counted(plan.num_scheduled_tokens[me] for plan in plans_with(trace, request))
 
 
 def _prefill(trace: Trace, request: str) -> list[int]:
@@ -69,9 +69,9 @@ def _prefill(trace: Trace, request: str) -> list[int]:
 
 
 @quantity
-def prefill(trace: Trace, request: str) -> list[int]:
+def prefill(trace: Trace, request: str) -> str:
     """Tokens that each step gave a request until its first output."""
-    return _prefill(trace, request)
+    return counted(_prefill(trace, request))
 
 
 @quantity
@@ -161,9 +161,3 @@ def resumed(trace: Trace, request: str, name: str = "step") -> Any:
 def why(trace: Trace, request: str, step: str = "") -> str:
     """What `minivllm why` says."""
     return format_explanation(explain(trace, request, int(step) if step else None))
-
-
-@quantity
-def sentence(trace: Trace, request: str, step: str) -> str:
-    """Its first sentence."""
-    return explain(trace, request, int(step)).sentence

@@ -1,17 +1,14 @@
 """Processes and messages."""
 
 from minivllm.trace import Trace
-from trace_facts.lookup import first, internal_id, quantity
+from minivllm.trace.explain import explain
+from trace_facts.lookup import counted, first, internal_id, plans_with, quantity
 
 
 @quantity
 def sizes(trace: Trace, kind: str) -> str:
     """Bytes of the messages of a kind, equal ones in a row counted."""
-    found = [event.num_bytes for event in trace.filter(kind=kind)]
-    words: list[tuple[int, int]] = []
-    for size in found:
-        words = [*words[:-1], (size, words[-1][1] + 1)] if words and words[-1][0] == size else [*words, (size, 1)]
-    return ", ".join(f"{size}" if count == 1 else f"{count} × {size}" for size, count in words)
+    return counted((event.num_bytes for event in trace.filter(kind=kind)), least=2)
 
 
 @quantity
@@ -47,10 +44,19 @@ def found_in(trace: Trace, request: str) -> str:
 
 
 @quantity
-def steps_in_vain(trace: Trace, request: str) -> int:
-    """Steps whose token was dropped, as the request had ended meanwhile."""
+def steps_late(trace: Trace, request: str) -> int:
+    """Steps that a request still got after the one whose token completed the stop string."""
     me = internal_id(trace, request)
-    return sum(me in event.aborted for event in trace.filter(kind="update_from_output"))
+    found = first((e for e in trace.filter(request=me, kind="detokenize") if e.stop_string is not None), "stop string")
+    return sum(plan.step > found.step for plan in plans_with(trace, request))
+
+
+@quantity
+def in_vain(trace: Trace, request: str) -> str:
+    """What `minivllm why` says of the step whose token was dropped, as the request had ended meanwhile."""
+    me = internal_id(trace, request)
+    update = first((e for e in trace.filter(kind="update_from_output") if me in e.aborted), "step in vain")
+    return explain(trace, request, update.step).sentence
 
 
 @quantity

@@ -163,16 +163,21 @@ def _header(process: Process, config: Any, model_config: Any, num_gpu_blocks: in
         model={name: value for name, value in model.items() if name != "path"},
         num_gpu_blocks=num_gpu_blocks,
         environment={
-            "pids": {process.name: os.getpid()},
+            **({} if clock == "logical" else {"pids": {process.name: os.getpid()}}),
             "python": platform.python_version(),
             "platform": f"{platform.system()} {platform.machine()}",
             **_versions(),
-            "model": paths["model"] or model["path"],
-            "tokenizer": paths["tokenizer"],
-            "clock_ns": time.perf_counter_ns(),
-            "unix_time": time.time(),  # at that stamp
+            # names, not paths: a trace may be shown to others
+            "model": Path(paths["model"] or model["path"]).name,
+            "tokenizer": Path(paths["tokenizer"]).name if paths["tokenizer"] else None,
+            **({} if clock == "logical" else _started()),
         },
     )
+
+
+def _started() -> dict[str, Any]:
+    """A stamp and its wall-clock time. Left out where two recordings shall be equal."""
+    return {"clock_ns": time.perf_counter_ns(), "unix_time": time.time()}
 
 
 def _versions() -> dict[str, str]:

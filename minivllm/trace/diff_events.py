@@ -196,16 +196,17 @@ def _in_order(*traces: tuple[Trace, dict[Key, Event]]) -> list[Key]:
 
 
 def _unequal_fields(one: Event, other: Event, pairs: Pairs) -> Iterator[tuple[str, Any, Any]]:
-    left, right = _fields(one, pairs.names_a), _fields(other, pairs.names_b)
+    left, right = _fields(one), _fields(other)
     for name in dict.fromkeys((*left, *right)):
-        if name not in IGNORED:
-            yield from _unequal(name, left.get(name), right.get(name))
+        # most fields are the same as they stand; the others may only differ in the ids of requests
+        if name not in IGNORED and left.get(name) != right.get(name):
+            plain = msgspec.to_builtins((left.get(name), right.get(name)))
+            yield from _unequal(name, _renamed(plain[0], pairs.names_a), _renamed(plain[1], pairs.names_b))
 
 
-def _fields(event: Event, names: dict[str, str]) -> dict[str, Any]:
+def _fields(event: Event) -> dict[str, Any]:
     raw = getattr(event, "raw", None)
-    fields = raw if isinstance(raw, dict) else msgspec.to_builtins(event)
-    return {name: _renamed(value, names) for name, value in fields.items()}
+    return raw if isinstance(raw, dict) else msgspec.structs.asdict(event)
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:

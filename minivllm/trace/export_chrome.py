@@ -20,7 +20,7 @@ from minivllm.trace.events import Event
 from minivllm.trace.events_worker import Summed
 from minivllm.trace.lives import Lives
 from minivllm.trace.merge import message_pairs
-from minivllm.trace.phases import phases
+from minivllm.trace.phases import stages
 from minivllm.trace.replay import Trace
 from minivllm.trace.schema import COMMON
 
@@ -156,7 +156,7 @@ def _cut(value: Any) -> Any:
 def _life_slices(lives: Lives, tracks: _Tracks) -> Iterator[Row]:
     """For each request its whole life, and in it its phases."""
     for tid, life in enumerate(lives.lives.values(), start=1):
-        stretches = phases(lives, life.request_id)
+        stretches = stages(lives, life.request_id)
         if not stretches:
             continue
         where = {"ph": "X", "pid": tracks.pids[REQUESTS], "tid": tid}

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from minivllm.trace.lives import Life, Lives
-from minivllm.trace.phases import phases
+from minivllm.trace.phases import stages
 from minivllm.trace.replay import Trace
 
 SPAN_NAME = "llm_request"  # vLLM's
@@ -64,7 +64,7 @@ def to_otlp(trace: Trace) -> Row:
 
 
 def _spans(lives: Lives, life: Life) -> Iterator[Row]:
-    stretches = phases(lives, life.request_id)
+    stretches = stages(lives, life.request_id)
     if not stretches:
         return
     begin = _begin(lives.trace)
@@ -77,7 +77,7 @@ def _spans(lives: Lives, life: Life) -> Iterator[Row]:
         "kind": SERVER,
         **_times(begin, stretches[0].t0, stretches[-1].t1),
         "attributes": _attributes({name: value for name, value in _request_values(lives, life) if value is not None}),
-        "events": [{"timeUnixNano": str(begin + at), "name": name} for at, name in _moments(lives, life)],
+        "events": [{"timeUnixNano": str(begin + at), "name": name} for at, name in _moments(life)],
         "status": {"code": ERROR, "message": "the request failed"} if failed else {"code": OK},
     }
     for number, phase in enumerate(stretches):
@@ -112,20 +112,21 @@ def _id(trace: Trace, life: Life, size: int, what: str = "trace") -> str:
     return hashlib.sha256(text.encode()).hexdigest()[: 2 * size]
 
 
-def _moments(lives: Lives, life: Life) -> Iterator[tuple[int, str]]:
+def _moments(life: Life) -> Iterator[tuple[int, str]]:
     """vLLM's events of a request, and its first token."""
     if life.arrived is not None:
         yield life.arrived.t1, "QUEUED"
     first_token = _token_times(life)[:1]
-    for step in lives.plans():
-        plan = step.schedule
-        resumed = [cached.req_id for cached in plan.scheduled_cached_reqs if cached.resumed]
-        if life.request_id in [new.req_id for new in plan.scheduled_new_reqs] + resumed:
-            yield plan.t0, "SCHEDULED"
-        if any(preemption.req_id == life.request_id for preemption in plan.preemptions):
-            yield plan.t0, "PREEMPTED"
-        if step.update is not None and step.update.t1 in first_token:
-            yield step.update.t1, "FIRST_TOKEN"
+    for event in life.events:
+        if event.kind == "update_from_output" and event.t1 in first_token:
+            yield event.t1, "FIRST_TOKEN"
+        if event.kind != "schedule":
+            continue
+        resumed = [cached.req_id for cached in event.scheduled_cached_reqs if cached.resumed]
+        if life.request_id in [new.req_id for new in event.scheduled_new_reqs] + resumed:
+            yield event.t0, "SCHEDULED"
+        if any(preemption.req_id == life.request_id for preemption in event.preemptions):
+            yield event.t0, "PREEMPTED"
 
 
 # ---------------------------------------------------------------------- attributes
@@ -160,7 +161,7 @@ def _request_values(lives: Lives, life: Life) -> Iterator[tuple[str, Any]]:
     roles = lives.roles(life.request_id)
     yield f"{NAMESPACE}.num_steps", sum(role.num_new_tokens > 0 for role in roles)
     yield f"{NAMESPACE}.num_steps_waited", sum(role.phase == "queue" for role in roles)
-    yield f"{NAMESPACE}.num_preemptions", sum(name == "PREEMPTED" for _, name in _moments(lives, life))
+    yield f"{NAMESPACE}.num_preemptions", sum(name == "PREEMPTED" for _, name in _moments(life))
 
 
 def _usage(life: Life) -> Iterator[tuple[str, Any]]:
@@ -183,10 +184,10 @@ def _usage(life: Life) -> Iterator[tuple[str, Any]]:
 def _latencies(lives: Lives, life: Life) -> Iterator[tuple[str, float | None]]:
     """Seconds, by vLLM's definitions."""
     queued = life.arrived.t1 if life.arrived is not None else None
-    scheduled = next((at for at, name in _moments(lives, life) if name == "SCHEDULED"), None)
+    scheduled = next((at for at, name in _moments(life) if name == "SCHEDULED"), None)
     tokens = _token_times(life)
     first, last = (tokens[0], tokens[-1]) if tokens else (None, None)
-    stretches = phases(lives, life.request_id)
+    stretches = stages(lives, life.request_id)
     end = stretches[-1].t1 if life.closed is not None else None
     given = [e.t1 for e in life.events if e.kind == "process_outputs"]
     to_first = _seconds(life.start, given[0] if given else None)

@@ -142,6 +142,8 @@ class Lives:
                 self.pool_events.append(event)
             elif event.kind == "prepare_inputs":
                 self.prepared.append(event)
+            elif event.kind == "update_from_output":
+                self._mark_ends(event)
             for request_id in event.reqs:
                 life = self.lives.get(request_id)
                 if life is not None:
@@ -161,6 +163,11 @@ class Lives:
             step.inside.append(event)
         else:
             step.others.append(event)
+
+    def _mark_ends(self, event: Any) -> None:
+        for update in event.updates:
+            if update.finish_reason and update.req_id in self.lives:
+                self.lives[update.req_id].ended = event
 
     def _count_beside(self) -> None:
         for send, receive in message_pairs(self.trace):
@@ -235,9 +242,6 @@ def _mark(life: Life, event: Any) -> None:
         life.closed = event
     elif kind == "finish_requests" and life.request_id in event.finished:
         life.ended = event
-    elif kind == "update_from_output":
-        if any(update.req_id == life.request_id and update.finish_reason for update in event.updates):
-            life.ended = event
     elif kind == "detokenize":
         life.beside["detokenize"] = life.beside.get("detokenize", 0) + event.duration
         if event.stop_string is not None:

@@ -37,7 +37,10 @@ def merge(parts: list[Part]) -> tuple[Header, list[Event]]:
         process = msgspec.structs.replace(part.header.processes[0], complete=part.complete)
         processes.append(process)
         events.append(_with_unfinished(part, process.name))
-    environment = parts[0].header.environment | {"pids": _pids(parts)}
+    environment = dict(parts[0].header.environment)
+    pids = _pids(parts)
+    if pids:  # on a logical clock nobody notes them
+        environment["pids"] = pids
     if parts[0].header.clock == "logical":
         _lamport(events)
     else:

@@ -1,7 +1,7 @@
 """Where a request's time went.
 
 Owns: the rule that says in which phase a request is at each moment.
-Interface: phases, Phase, PHASES.
+Interface: phases, stages, Phase, PHASES.
 Must not know: how a phase is said, drawn or exported.
 
 The phases follow each other without a gap, from the first thing done for a request to its last output. What runs
@@ -67,6 +67,24 @@ def phases(lives: Lives, request_id: str) -> list[Phase]:
         elif t1 > t0 or steps:
             stretches.append(Phase(name, t0, t1, steps))
     return stretches
+
+
+def stages(lives: Lives, request_id: str) -> list[Phase]:
+    """As phases, but what lies between two steps belongs to the first: decoding is one stretch and not one a token.
+
+    vLLM: none, see StepEvents
+    """
+    found = phases(lives, request_id)
+    joined: list[Phase] = []
+    for place, phase in enumerate(found):
+        last_word = phase.name == "detokenize" and place == len(found) - 1
+        before = joined[-1] if joined else None
+        name = before.name if before and phase.name in ("between", "detokenize") and not last_word else phase.name
+        if before is not None and before.name == name:
+            joined[-1] = Phase(name, before.t0, phase.t1, before.steps + phase.steps)
+        else:
+            joined.append(Phase(name, phase.t0, phase.t1, phase.steps))
+    return joined
 
 
 def _marks(lives: Lives, life: Life) -> Iterator[tuple[int, str, int | None]]:

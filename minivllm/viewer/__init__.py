@@ -2,12 +2,14 @@
 
     from minivllm import viewer
     viewer.render(trace, "run.html")
+    viewer.show(trace, "blocks", event=40)
 
 Owns: the page (page/*.html, *.css, *.js) and what goes into it.
-Interface: render, page_text.
+Interface: render, page_text; show, for notebooks.
 Must not know: the engine. A trace is all that it needs; no torch, no network.
 """
 
+from minivllm.viewer.notebook import show
 from minivllm.viewer.render import page_text, render
 
-__all__ = ["page_text", "render"]
+__all__ = ["page_text", "render", "show"]

@@ -21,8 +21,8 @@ from minivllm.viewer.sources import our_source, vllm_source
 TRIVIAL = ("not_arrived", "finished")  # verdicts that the page says by itself
 
 
-def page_data(trace: Trace, name: str) -> dict[str, Any]:
-    """All that the page shows, ready for JSON.
+def page_data(trace: Trace, name: str, place: str = "", only: str = "") -> dict[str, Any]:
+    """All that the page shows, ready for JSON. place and only: see minivllm.viewer.render.page_text.
 
     vLLM: none, vLLM draws nothing
     """
@@ -30,13 +30,15 @@ def page_data(trace: Trace, name: str) -> dict[str, Any]:
     environment = header.pop("environment", None) or {}  # paths and process ids are nobody's business
     return {
         "name": name,
+        "place": place,
+        "only": only,
         "model": PurePath(environment.get("model") or "").name,
         "header": header,
         "truncated": trace.truncated,
         "requests": trace.external_ids,
         "kinds": _kinds({event.kind for event in trace}),
         "events": [event.raw if isinstance(event, Unknown) else event for event in trace],
-        "why": _explanations(trace),
+        **_explanations(trace),
         "pieces": token_pieces(trace),
     }
 
@@ -54,9 +56,17 @@ def _kinds(used: set[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _explanations(trace: Trace) -> dict[str, dict[int, Any]]:
-    """Request -> step -> [verdict, sentence, reasons]; a reason is [label, sentence, failed, events]."""
+def _explanations(trace: Trace) -> dict[str, Any]:
+    """`why`: request -> step -> [verdict, sentence, reasons]; a reason is [label, sentence, failed, events].
+
+    Many sentences recur from step to step: they are numbers of `sentences`.
+    """
     explainer = Explainer(trace)
+    numbers: dict[str, int] = {}
+
+    def number(sentence: str) -> int:
+        return numbers.setdefault(sentence, len(numbers))
+
     steps = sorted(explainer.lives.steps)
     found: dict[str, dict[int, Any]] = {}
     for request_id in trace.request_ids:
@@ -64,6 +74,6 @@ def _explanations(trace: Trace) -> dict[str, dict[int, Any]]:
         for step in steps:
             answer = explainer.explain(request_id, step)
             if answer.verdict not in TRIVIAL:
-                reasons = [[r.label or r.code, r.sentence, r.failed, r.seqs] for r in answer.reasons]
-                of_request[step] = [answer.verdict, answer.sentence, reasons]
-    return found
+                reasons = [[r.label or r.code, number(r.sentence), r.failed, r.seqs] for r in answer.reasons]
+                of_request[step] = [answer.verdict, number(answer.sentence), reasons]
+    return {"why": found, "sentences": list(numbers)}

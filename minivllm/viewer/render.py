@@ -31,6 +31,7 @@ MODULES = (
     "blocks.js",
     "schedule.js",
     "batch.js",
+    "attention.js",
     "text.js",
     "why.js",
     "main.js",
@@ -56,14 +57,16 @@ def render(trace: Trace, path: str | Path, name: str | None = None) -> Path:
     return path
 
 
-def page_text(trace: Trace, name: str) -> str:
+def page_text(trace: Trace, name: str, place: str = "", only: str = "") -> str:
     """The page as text. Raises InputError for a trace without events.
+
+    place: where it opens, as in its address (`e=40&t=blocks`). only: one part of it (`timeline`, `event`, `panel`).
 
     vLLM: none, see render
     """
     if not trace.events:
         raise InputError("The trace has no event: there is nothing to show.")
-    data = msgspec.json.encode(page_data(trace, name)).decode()
+    data = msgspec.json.encode(page_data(trace, name, place, only)).decode()
     parts = {
         "title": _escaped(name),
         "style": _read("style.css"),

@@ -1,5 +1,6 @@
 """A request's end, and the order in which requests wait."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -116,3 +117,18 @@ def test_queues_are_sorted_lists(policy: str, program: list[tuple[str, int]]) ->
         assert len(queue) == len(model)
         assert bool(queue) is bool(model)
     assert [queue.pop_request() for _ in model] == model
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_removing_many_leaves_the_order(policy: str) -> None:
+    random = Random(0)
+    queue = create_request_queue(policy)
+    requests = [make_request(f"r{i}", priority=random.randint(0, 40), arrival_time=float(i)) for i in range(100)]
+    for request in requests:
+        queue.add_request(request)
+    for request in random.sample(requests, 60):
+        queue.remove_request(request)
+        requests.remove(request)
+    if policy == "priority":
+        requests.sort(key=lambda request: (request.priority, request.arrival_time))
+    assert [queue.pop_request() for _ in range(40)] == requests

@@ -19,8 +19,13 @@ class Remembering(Scheduler):
         return self.plans[-1]
 
 
-def plans(prompts: list[list[int]], priorities: list[int] | None = None, **settings: Any) -> list[SchedulerOutput]:
-    """The plans of requests r0, r1, … which arrive together and want 40 tokens each, as far as the context goes."""
+def plans(
+    prompts: list[list[int]],
+    priorities: list[int] | None = None,
+    arrivals: list[int] | None = None,
+    **settings: Any,
+) -> list[SchedulerOutput]:
+    """The plans of requests r0, r1, … which want 40 tokens each, as far as the context goes."""
     config = {
         "block_size": 4,
         "num_blocks": 100,
@@ -35,7 +40,7 @@ def plans(prompts: list[list[int]], priorities: list[int] | None = None, **setti
     requests = [
         {
             "id": f"r{index}",
-            "arrival_step": 0,
+            "arrival_step": arrivals[index] if arrivals else 0,
             "prompt_token_ids": prompt,
             "max_tokens": 40,
             "min_tokens": 0,
@@ -115,28 +120,22 @@ def test_preempted_and_preemption() -> None:
 
 
 def test_a_victim_that_was_scheduled_already() -> None:
-    """By priority r0 goes, though it stands before r1 and has its token in this step: the token is taken back."""
-    with_preemption = next(
-        plan
-        for plan in plans(
-            [[1] * 21, [2] * 22], priorities=[5, 1], policy="priority", num_blocks=13, max_num_batched_tokens=64
-        )
-        if plan.preemptions
-    )
-    (preemption,) = with_preemption.preemptions
-    assert (preemption.req_id, preemption.for_req_id) == ("r0", "r1")
-    assert with_preemption.num_scheduled_tokens == {"r1": 1}
-    assert with_preemption.token_budget_left == 63
-    assert with_preemption.skipped == [Skipped("r0", "preempted", token_budget=63, num_running=1, blocked_by="r1")]
-
-
-def test_those_behind_a_victim_still_get_their_turn() -> None:
+    """By priority r0 goes, though it stands first and has its token in this step: the token is taken back, and those
+    behind it still get their turn."""
     every_plan = plans(
-        [[1] * 21, [2] * 22, [3]], priorities=[5, 1, 1], policy="priority", num_blocks=14, max_num_batched_tokens=64
+        [[1] * 20, [2] * 22, [3]],
+        priorities=[5, 1, 1],
+        arrivals=[0, 1, 1],
+        policy="priority",
+        num_blocks=14,
+        max_num_batched_tokens=64,
     )
     with_preemption = next(plan for plan in every_plan if plan.preemptions)
-    assert [preemption.was_scheduled for preemption in with_preemption.preemptions] == [True]
+    (preemption,) = with_preemption.preemptions
+    assert (preemption.req_id, preemption.for_req_id, preemption.was_scheduled) == ("r0", "r1", True)
     assert with_preemption.num_scheduled_tokens == {"r1": 1, "r2": 1}
+    assert with_preemption.token_budget_left == 62
+    assert with_preemption.skipped == [Skipped("r0", "preempted", token_budget=62, num_running=2, blocked_by="r1")]
 
 
 def test_who_lacks_a_block_may_be_its_own_victim() -> None:

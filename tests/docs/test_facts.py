@@ -1,6 +1,8 @@
 """The numbers in the docs are those of the traces, none is typed by hand; each question is answered with a trace."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +89,18 @@ def test_every_quantity_is_used() -> None:
     marks = [match[1] for path in WITH_FACTS for match in facts.FACT.finditer(path.read_text(encoding="utf-8"))]
     used = {mark.split()[1] for mark in marks}
     assert set(QUANTITIES) - used == set()
+
+
+def test_the_listing_for_instructors_runs() -> None:
+    """A scheduler that does nothing of its own equals all recordings."""
+    (listing,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs/instructor.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    result = subprocess.run([sys.executable, "-c", listing], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) >= 60
+    assert all(line.endswith(" equal") for line in lines)
 
 
 # the marks themselves

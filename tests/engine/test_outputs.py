@@ -135,6 +135,14 @@ def test_stop_strings_across_token_borders(llm: LLM, talk: dict[str, Any]) -> No
     assert is_idle(llm)
 
 
+def test_the_core_is_told_of_a_stop_string(llm: LLM, talk: dict[str, Any]) -> None:
+    """Only the caller's side sees text: without a word the core would go on up to max_tokens."""
+    text = run(llm, PROMPT, **talk)[0].outputs[0].text
+    given = talk | {"max_tokens": 93, "ignore_eos": True}
+    assert run(llm, PROMPT, stop=text[2], **given)[0].outputs[0].finish_reason == "stop"
+    assert is_idle(llm)
+
+
 def test_the_first_of_several_stop_strings_wins(llm: LLM, talk: dict[str, Any]) -> None:
     """The first in the text; of two that are complete with the same token, the first in the list."""
     (whole,) = run(llm, PROMPT, **talk)[0].outputs

@@ -1,13 +1,11 @@
-"""A pytest plugin that puts one wrong edit into one module as it is imported. Nothing is written to disk.
+"""Puts one wrong edit into one module as it is imported. Nothing is written to disk.
 
-Owns: where an edit is applied. The edit comes as JSON in the environment: {"module", "symbol", "old", "new"}.
+Owns: where an edit is applied.
 Must not know: which edits there are.
 """
 
 import ast
 import importlib.util
-import json
-import os
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -15,57 +13,56 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from mutants.edits import Edit
+
 ROOT = Path(__file__).parents[2]
-VARIABLE = "MINIVLLM_MUTANT"
 
 
-def path_of(module: str) -> Path:
-    return ROOT / (module.replace(".", "/") + ".py")
+def path_of(edit: Edit) -> Path:
+    """The file that an edit is in."""
+    return ROOT / "minivllm" / (edit.module.replace(".", "/") + ".py")
 
 
-def edited(source: str, symbol: str, old: str, new: str) -> str:
-    """The source with `old` replaced in one function or class, like "Scheduler.schedule".
-
-    Raises ValueError unless `old` stands there exactly once.
-    """
+def edited(source: str, edit: Edit) -> str:
+    """The source with the edit made. Raises ValueError unless its old text stands exactly once in its symbol."""
     body: list[ast.stmt] = ast.parse(source).body
-    for name in symbol.split("."):
-        node = next((n for n in body if getattr(n, "name", None) == name), None)
+    for name in edit.symbol.split("."):
+        node = next((node for node in body if getattr(node, "name", None) == name), None)
         if node is None:
-            raise ValueError(f"there is no {symbol}")
+            raise ValueError(f"there is no {edit.symbol} in {edit.module}")
         body = node.body
     lines = source.splitlines(keepends=True)
-    before, inside, after = lines[: node.lineno - 1], lines[node.lineno - 1 : node.end_lineno], lines[node.end_lineno :]
-    text = "".join(inside)
-    if text.count(old) != 1:
-        raise ValueError(f"{old!r} stands {text.count(old)} times in {symbol}")
-    return "".join(before) + text.replace(old, new) + "".join(after)
+    inside = "".join(lines[node.lineno - 1 : node.end_lineno])
+    if inside.count(edit.old) != 1:
+        raise ValueError(f"{edit.old!r} stands {inside.count(edit.old)} times in {edit.symbol}")
+    return "".join([*lines[: node.lineno - 1], inside.replace(edit.old, edit.new), *lines[node.end_lineno :]])
 
 
-class MutatedLoader(SourceFileLoader):
-    """Loads a module from its edited source, past the cache of compiled files."""
-
-    def __init__(self, module: str, edit: dict[str, str]) -> None:
-        super().__init__(module, str(path_of(module)))
-        self.edit = edit
-
-    def get_code(self, fullname: str) -> CodeType:
-        source = edited(Path(self.path).read_text(), self.edit["symbol"], self.edit["old"], self.edit["new"])
-        return compile(source, self.path, "exec")
+def plant(edit: Edit) -> None:
+    """From now on, whoever imports the module gets it with the edit. It must not be imported yet."""
+    assert f"minivllm.{edit.module}" not in sys.modules
+    sys.meta_path.insert(0, _Finder(edit))
 
 
-class MutantFinder(MetaPathFinder):
+class _Finder(MetaPathFinder):
     """Finds the one module that is edited."""
 
-    def __init__(self, edit: dict[str, str]) -> None:
+    def __init__(self, edit: Edit) -> None:
         self.edit = edit
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != self.edit["module"]:
+        if fullname != f"minivllm.{self.edit.module}":
             return None
-        loader = MutatedLoader(fullname, self.edit)
-        return importlib.util.spec_from_file_location(fullname, path_of(fullname), loader=loader)
+        loader = _Loader(fullname, self.edit)
+        return importlib.util.spec_from_file_location(fullname, path_of(self.edit), loader=loader)
 
 
-if VARIABLE in os.environ:
-    sys.meta_path.insert(0, MutantFinder(json.loads(os.environ[VARIABLE])))
+class _Loader(SourceFileLoader):
+    """Loads a module from its edited source, past the cache of compiled files."""
+
+    def __init__(self, fullname: str, edit: Edit) -> None:
+        super().__init__(fullname, str(path_of(edit)))
+        self.edit = edit
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(edited(Path(self.path).read_text(), self.edit), self.path, "exec")

@@ -208,13 +208,26 @@ EVERYTHING = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "params",
-    [{"temperature": 0}, {}, {"top_p": 0.5}, {"min_p": 0.2}, EVERYTHING],
-    ids=["greedy", "p", "tp", "mp", "all"],
+    [
+        {"temperature": 0},
+        {},
+        {"top_p": 0.5},
+        {"min_p": 0.2},
+        {"logit_bias": {3: 1.5}},
+        {"min_tokens": 2},
+        {"allowed_token_ids": [1]},
+        {"presence_penalty": 1.0, "output": [1]},
+        {"repetition_penalty": 1.5},
+        EVERYTHING,
+    ],
+    ids=lambda params: "everything" if params is EVERYTHING else str(params),
 )
 def test_logits_are_not_changed(dtype: torch.dtype, params: dict[str, Any]) -> None:
     logits = torch.randn(3, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
     before = logits.clone()
-    output = Sampler(0, CPU).forward(logits, make_metadata(params, {}, {"temperature": 0}))
+    metadata = make_metadata(params, {}, {"temperature": 0})
+    metadata.bad_words_token_ids = {1: [[2]]} if params is EVERYTHING else {}
+    output = Sampler(0, CPU).forward(logits, metadata)
     assert torch.equal(logits, before)
     assert output.sampled_token_ids.shape == (3,)
 
@@ -264,7 +277,9 @@ def test_bad_words() -> None:
     def masked(output: list[int], bad: list[list[int]]) -> list[int]:
         metadata = make_metadata({"output": output}, {})
         metadata.bad_words_token_ids = {0: bad}
-        processed = process(torch.tensor([LOGITS, LOGITS]), metadata)[1]
+        logits = torch.tensor([LOGITS, LOGITS])
+        processed = process(logits, metadata)[1]
+        assert torch.equal(logits, torch.tensor([LOGITS, LOGITS]))
         assert not processed[1].isinf().any()
         return [token for token in range(8) if processed[0, token].isinf()]
 

@@ -20,7 +20,9 @@ from traced_runs import record
 from minivllm.errors import InputError
 from minivllm.trace import Trace
 from minivllm.trace.commands import add_export_arguments, add_why_arguments, run_export, run_why
-from minivllm.trace.export import export
+from minivllm.trace.diff import diff
+from minivllm.trace.explain import Explainer, format_explanation
+from minivllm.trace.export import FORMATS, export
 from minivllm.trace.export_csv import COLUMNS
 
 SCENARIOS = ["one", "together", "pool-8", "poison", "n2", "stop-string", "abort"]
@@ -154,6 +156,35 @@ def test_the_phases_of_a_request() -> None:
 def test_the_same_trace_gives_the_same_bytes() -> None:
     for form in ("chrome", "csv", "otlp-json"):
         assert export(scenario_trace("n2"), form) == export(Trace.load(scenario_path("n2")), form)
+
+
+def test_a_kind_from_a_newer_version(tmp_path: Path) -> None:
+    """What this version does not know is drawn under its own name."""
+    line = '{"kind":"dream","seq":9999,"proc":"caller","t0":99999999,"t1":99999999,"of":"sheep"}\n'
+    path = tmp_path / "newer.jsonl"
+    path.write_text(scenario_path("one").read_text() + line)
+    trace = Trace.load(path)
+    (row,) = [row for row in rows_of(chrome(trace), "X") if row["name"] == "dream"]
+    assert row["args"]["of"] == "sheep"
+    assert export(trace, "csv") == export(scenario_trace("one"), "csv")
+    assert diff(scenario_trace("one"), trace).only_b == {"dream": 1}
+
+
+@pytest.mark.parametrize("num_lines", [1, 2, 12, 60, 200, 400, 700])
+def test_a_trace_that_was_cut_off(tmp_path: Path, num_lines: int) -> None:
+    """What there is can be explained, exported and compared."""
+    lines = scenario_path("pool-8").read_text().splitlines(keepends=True)
+    path = tmp_path / "cut.jsonl"
+    path.write_text("".join(lines[:num_lines]) + lines[num_lines][:20])
+    trace = Trace.load(path)
+    assert trace.truncated
+    for form in FORMATS:
+        assert export(trace, form)
+    explainer = Explainer(trace)
+    for request_id in trace.request_ids:
+        for step in [None, *explainer.lives.steps]:
+            assert format_explanation(explainer.explain(request_id, step))
+    assert not diff(scenario_trace("pool-8"), trace).same
 
 
 # ---------------------------------------------------------------------- CSV

@@ -12,7 +12,7 @@ from viewer_pages import traced
 
 from minivllm.errors import InputError
 from minivllm.trace import KINDS, Trace
-from minivllm.viewer import commands, page_text, render
+from minivllm.viewer import commands, page_text, render, show
 from minivllm.viewer.data import page_data
 from minivllm.viewer.sources import our_source, vllm_source
 
@@ -91,7 +91,7 @@ def test_view_writes_a_page_and_says_where(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_bad_trace_gives_a_message_and_no_page(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("not a trace\n")
-    with pytest.raises(InputError, match="bad.jsonl"):
+    with pytest.raises(InputError, match=r"bad\.jsonl"):
         view(tmp_path / "bad.jsonl", "--out", tmp_path / "bad.html")
     assert not (tmp_path / "bad.html").exists()
 
@@ -106,6 +106,18 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="can't be written"):
         render(traced("plain"), tmp_path / "file" / "page.html")
+
+
+def test_a_notebook_gets_a_panel_that_needs_no_server() -> None:
+    trace = traced("plain")
+    html = show(trace, "blocks", event=20)._repr_html_()
+    assert html.startswith("<iframe srcdoc=") and "</script>" not in html and "http-equiv" not in html
+    with pytest.raises(InputError, match="no panel"):
+        show(trace, "nothing")
+    with pytest.raises(InputError, match="no event"):
+        show(trace, "blocks", event=10**6)
+    with pytest.raises(InputError, match="no request"):
+        show(trace, "why", request="17")
 
 
 def test_the_viewer_needs_no_torch() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,10 +12,11 @@ from viewer_pages import Page, traced
 from minivllm.trace import Trace
 from minivllm.trace.explain import explain
 from minivllm.trace.state import State
+from minivllm.viewer import show
 
 pytestmark = pytest.mark.browser
 SCENARIOS = ("three", "chunked", "prefix", "preempt", "priority", "stop", "samples")
-TABS = ("blocks", "schedule", "batch", "text", "why")
+TABS = ("blocks", "schedule", "batch", "attention", "text", "why")
 OpenPage = Callable[..., Page]
 
 
@@ -132,7 +134,8 @@ def test_the_state_across_two_processes(page_of: OpenPage) -> None:
 def test_blocks(page_of: OpenPage, name: str) -> None:
     trace = traced(name)
     page = page_of(name, trace)
-    for event in trace.filter(kind=("allocate_slots", "free", "schedule", "update_from_output"))[::3]:
+    kinds = ("allocate_slots", "get_new_blocks", "touch", "free_blocks", "free", "schedule", "update_from_output")
+    for event in trace.filter(kind=kinds)[::4]:
         page.go(event.seq, "blocks")
         state, before = trace.state_at(event.seq), trace.state_at(event.seq, before=True)
         queues = {queue["when"]: queue for queue in page.attributes("#panel .queue")}
@@ -342,7 +345,9 @@ def test_texts_of_the_world(page_of: OpenPage) -> None:
     page = page_of("world", trace)
     page.go(trace.filter(kind="detokenize")[0].seq, "text")
     assert page.text("#panel .prompt") == text
-    assert page.run("return [...document.querySelectorAll('#panel .prompt, #panel .output')].every(e => e.tagName === 'BDI')")
+    assert page.run(
+        "return [...document.querySelectorAll('#panel .prompt, #panel .output')].every(e => e.tagName === 'BDI')"
+    )
     page.screenshot("text-world")
 
 
@@ -373,7 +378,8 @@ def test_both_themes_are_legible_and_nothing_leaves_the_page(page_of: OpenPage, 
         page.screenshot(f"{tab}-{theme}")
         small, out = page.run(
             """const texts = [...document.querySelectorAll('body *')].filter((e) => e.children.length === 0
-                && e.textContent.trim() && e.getClientRects().length && !['SCRIPT', 'STYLE', 'TITLE'].includes(e.tagName.toUpperCase()));
+                && e.textContent.trim() && e.getClientRects().length
+                && !['SCRIPT', 'STYLE', 'TITLE'].includes(e.tagName.toUpperCase()));
             const small = texts.filter((e) => parseFloat(getComputedStyle(e).fontSize) < 12);
             const out = texts.filter((e) => { const r = e.getBoundingClientRect();
                 return !e.closest('#panel, #event') && r.width && (r.left < -1 || r.right > innerWidth + 1); });
@@ -395,6 +401,33 @@ def test_names_for_screen_readers(page_of: OpenPage) -> None:
         ".filter((e) => !(e.getAttribute('aria-label') || e.textContent.trim())).length"
     )
     assert nameless == 0
+
+
+def test_a_panel_in_a_notebook(page_of: OpenPage, tmp_path: Path) -> None:
+    trace = traced("preempt")
+    page = page_of("preempt", trace)
+    for panel in ("timeline", "event", "blocks"):
+        path = tmp_path / f"{panel}.html"
+        path.write_text(f"<!doctype html><meta charset='utf-8'>{show(trace, panel, event=40)._repr_html_()}")
+        page.driver.get(path.as_uri())
+        page.driver.switch_to.frame(0)
+        assert page.seq == 40
+        shown = page.run(
+            "return ['timeline', 'event', 'panel'].filter((id) => document.getElementById(id).offsetHeight)"
+        )
+        assert shown == [panel if panel != "blocks" else "panel"]
+        page.driver.switch_to.default_content()
+        page.screenshot(f"notebook-{panel}")
+    assert page.complaints() == []
+
+
+def test_paper_has_all_panels(page_of: OpenPage) -> None:
+    page = page_of("preempt", traced("preempt"))
+    page.run("dispatchEvent(new Event('beforeprint'))")
+    assert [section["tab"] for section in page.attributes("#panel .printed")] == list(TABS)
+    page.run("dispatchEvent(new Event('afterprint'))")
+    page.settle()
+    assert page.attributes("#panel .printed") == []
 
 
 def test_a_truncated_trace_says_so(page_of: OpenPage) -> None:

@@ -1,9 +1,9 @@
 // KV blocks: block tables above, the pool below, the free queue before and after.
 // Must not know: the scheduler's reasons.
 
-import { blockSize, count, nameOf, plural, pool, requestIds, roles } from "data.js";
-import { H, S, T, colour, fillOf, hatch, title } from "marks.js";
-import { ownersOfAll } from "state.js";
+import { blockSize, count, groups, nameOf, plural, pool, requestIds, roles } from "data.js";
+import { H, S, T, colour, fillOf, hatch, mark, title } from "marks.js";
+import { ownersOfAll, stateAt } from "state.js";
 
 const LABELS = 150; // width in front of the tables
 const CELL = 60;
@@ -85,7 +85,7 @@ function drawTables(look) {
   const anchors = [];
   rows.forEach((id, i) => {
     const y = 22 + i * ROW + (id === followed && i ? 5 : 0);
-    parts.push(S("g", { style: colour(id), transform: `translate(0,${y})` }, S("rect", { width: 20, height: 20, y: 2, rx: 3, class: "mark" }), T(10, 17, nameOf(id), { class: "mark-text", "text-anchor": "middle" }), T(28, 17, word(id, look), { class: id === followed ? "strong" : "" })));
+    parts.push(mark(id, y + 2), T(34, y + 17, word(id, look), { class: id === followed ? "strong" : "" }));
     const now = after.tables.get(id);
     const table = now || before.tables.get(id) || [];
     if (!table.length) parts.push(T(LABELS, y + 17, "no blocks", { class: "third" }));
@@ -109,7 +109,44 @@ function drawTables(look) {
   const hidden = alive.length - rows.length;
   const height = 22 + rows.length * ROW + 5;
   if (hidden > 0) parts.push(T(width, 14, `and ${plural(hidden, "request")} more`, { class: "third", "text-anchor": "end" }));
+  if (pool <= 42 && longest - first <= 5 && groups.length > 2) parts.push(...overSteps(look, LABELS + 6 * CELL, height));
   return { parts, height, arrows: anchors.length <= 12 ? anchors : [] };
+}
+
+let ends = null; // per step what each block was at its end: [owner or null, idle owner or null]
+/** Block × step: full height while owned, a thin line while idle and findable. */
+function overSteps(look, left, height) {
+  ends = ends || groups.map((group) => {
+    const state = stateAt(group.events.reduce((last, e) => (e.kind !== "run_engine" && e.kind !== "generate" && e.kind !== "chat" && e.t1 >= last.t1 ? e : last), group.plan || group.events[0]));
+    const held = ownersOfAll(state);
+    return Array.from({ length: pool }, (_, block) => [held.get(block)?.[0] ?? null, state.hashes.has(block) ? (state.last.get(block)?.[0] ?? null) : null]);
+  });
+  const width = look.width - left;
+  const cell = width / groups.length;
+  const row = Math.min(9, (Math.max(height, 96) - 24) / (pool - 1));
+  const owned = new Map();
+  const idles = new Map();
+  ends.forEach((blocks, step) => {
+    for (let block = 1; block < pool; block++) {
+      const [owner, last] = blocks[block];
+      const id = owner ?? last;
+      if (id === null) continue;
+      const thin = owner === null;
+      const y = 20 + (block - 1) * row + (thin ? row / 2 - 0.6 : 0);
+      const piece = `M${(left + step * cell).toFixed(1)},${y.toFixed(1)}h${(cell + 0.2).toFixed(1)}v${thin ? 1.2 : (row - 0.6).toFixed(1)}h${(-cell - 0.2).toFixed(1)}z`;
+      const map = thin ? idles : owned;
+      map.set(id, (map.get(id) || "") + piece);
+    }
+  });
+  const here = left + look.group.index * cell;
+  return [
+    T(left, 14, "pool over the steps", { class: "strong" }),
+    T(look.width, 14, "each row one block", { class: "third", "text-anchor": "end" }),
+    ...[...owned, ...idles].map(([id, d]) => S("path", { d, fill: fillOf(id) })),
+    T(left - 6, 20 + Math.max(9, row), "1", { class: "third", "text-anchor": "end" }),
+    T(left - 6, 20 + (pool - 1) * row, pool - 1, { class: "third", "text-anchor": "end" }),
+    S("rect", { x: here - 1, y: 18, width: Math.max(4, cell) + 2, height: (pool - 1) * row + 3, rx: 2, class: "here-box" }),
+  ];
 }
 
 function arrows(tables, body, look) {
@@ -124,15 +161,23 @@ function arrows(tables, body, look) {
 }
 
 function lookOf(block, look) {
-  const ids = look.held.get(block) || [];
+  // a block that is taken while a call is still under way has no table yet: it is the caller's request that takes it
+  const taken = look.after.refs.has(block);
+  const asking = look.e.reqs.length === 1 ? look.e.reqs : [];
+  const ids = taken ? (look.held.get(block) ?? asking) : [];
   const hashed = look.after.hashes.has(block);
-  return { ids, hashed, idle: !ids.length && hashed, last: look.after.last.get(block) };
+  return { ids, taken, hashed, idle: !taken && hashed, last: look.after.last.get(block) };
+}
+/** Which block of the request's table it is; undefined while it is in no table. */
+function placeIn(block, id, look) {
+  const place = (look.after.tables.get(id) || []).indexOf(block);
+  return place < 0 ? undefined : place;
 }
 export function describeBlock(block, look) {
-  const { ids, hashed, idle: isIdle, last } = lookOf(block, look);
-  const place = ids.length ? (look.after.tables.get(ids[0]) || []).indexOf(block) : last?.[1];
+  const { ids, taken, hashed, idle: isIdle, last } = lookOf(block, look);
+  const place = placeIn(block, ids[0], look) ?? (ids.length ? undefined : last?.[1]);
   const tokens = place === undefined ? "" : `, tokens ${place * blockSize}–${(place + 1) * blockSize - 1}`;
-  const who = ids.length ? `held by request${ids.length > 1 ? "s" : ""} ${ids.map(nameOf).join(", ")}` : isIdle ? `idle, still findable, was of request ${last ? nameOf(last[0]) : "?"}` : "free, no hash";
+  const who = ids.length ? `held by request${ids.length > 1 ? "s" : ""} ${ids.map(nameOf).join(", ")}` : isIdle ? `idle, still findable, was of request ${last ? nameOf(last[0]) : "?"}` : taken ? "taken, in no table yet" : "free, no hash";
   return `Block ${block}: ${who}${ids.length || isIdle ? tokens : ""}; ref count ${look.after.refs.get(block) || 0}; slots ${block * blockSize}–${(block + 1) * blockSize - 1}; ${hashed ? `hash ${look.after.hashes.get(block)}` : "no hash"}.`;
 }
 
@@ -147,46 +192,46 @@ function filled(id, look) {
 }
 
 function drawCards(look, top, show) {
-  const perRow = 14;
-  const w = Math.floor((look.width - 13 * 2) / 14);
-  const small = pool > perRow;
-  const h = small ? 56 : 94;
+  const small = pool > 14;
+  const perRow = small ? 16 : 14;
+  const w = Math.floor((look.width - (perRow - 1) * 2) / perRow);
+  const h = small ? 40 : 94;
   const parts = [];
   const places = new Map();
   for (let block = 0; block < pool; block++) {
     const x = (block % perRow) * (w + 2);
-    const y = top + Math.floor(block / perRow) * (h + (small ? 20 : 4));
+    const y = top + Math.floor(block / perRow) * (h + (small ? 16 : 4));
     places.set(block, { x: x + w / 2, y });
-    parts.push(block ? card(block, x, y, w, h, look, show, small) : S("g", {}, S("rect", { x, y, width: w, height: h, rx: 3, fill: "url(#idle-x)", stroke: "var(--slice)" }), T(x + 5, y + 17, "0", { class: "block-number" }), S("rect", { x: x + 14, y: y + h - 30, width: w - 28, height: 16, fill: "var(--page)" }), T(x + w / 2, y + h - 18, "null", { class: "third", "text-anchor": "middle" })));
+    parts.push(block ? card(block, x, y, w, h, look, show, small) : S("g", {}, S("rect", { x, y, width: w, height: h, rx: 3, fill: "url(#idle-x)", stroke: "var(--slice)" }), T(x + 5, y + 17, "0", { class: "block-number" }), S("rect", { x: x + 12, y: y + h - (small ? 20 : 30), width: w - 24, height: 16, fill: "var(--page)" }), T(x + w / 2, y + h - (small ? 8 : 18), "null", { class: "third", "text-anchor": "middle" })));
   }
-  return { parts, places, tagged: true, bottom: top + Math.ceil(pool / perRow) * (h + (small ? 20 : 4)) + 2 };
+  return { parts, places, tagged: true, bottom: top + Math.ceil(pool / perRow) * (h + (small ? 16 : 4)) - (small ? 14 : 2) };
 }
 
 function card(block, x, y, w, h, look, show, small) {
-  const { ids, hashed, idle: isIdle, last } = lookOf(block, look);
+  const { ids, taken, hashed, idle: isIdle, last } = lookOf(block, look);
   const tag = look.tags.get(block);
   const mine = ids.includes(look.followed);
   const id = mine ? look.followed : ids[0];
   const g = S("g", { class: "card", style: id ? colour(id) : null, tabindex: 0, role: "img", "data-block": block, "aria-label": describeBlock(block, look), onmouseenter: () => show(block), onfocus: () => show(block), onclick: () => show(block) });
-  const state = id ? "owned" : isIdle ? "idle" : "free";
+  const state = taken ? "owned" : isIdle ? "idle" : "free";
   g.dataset.state = state;
   if (ids.length > 1) ids.forEach((owner, i) => g.append(S("rect", { x: x + (w * i) / ids.length, y, width: w / ids.length, height: h, fill: fillOf(owner) })));
   g.append(S("rect", { x, y, width: w, height: h, rx: 3, fill: ids.length > 1 ? "none" : id ? fillOf(id) : isIdle ? idle(last?.[0]) : "none", class: `frame ${state}${tag && (id || !tag[1]) ? " here" : ""}`, style: !id && isIdle && last ? `stroke:${fillOf(last[0])}` : null }));
-  if (ids.length > 1) g.append(S("rect", { x: x + 4, y: y + h - 36, width: w - 8, height: 32, rx: 3, class: "plate" }));
-  if (!id) g.append(S("rect", { x: x + 3, y: y + 3, width: w - 6, height: 18, class: "plate bare" }));
-  g.append(T(x + 5, y + 18, block, { class: id ? "block-number on-fill" : "block-number" }));
-  if (hashed) g.append(T(x + w - 6, y + 17, "#", { class: id ? "strong on-fill" : "strong", "text-anchor": "end" }));
-  const place = id ? look.after.tables.get(id).indexOf(block) : last?.[1];
+  if (ids.length > 1) g.append(S("rect", { x: x + 4, y: y + h - (small ? 15 : 36), width: w - 8, height: small ? 14 : 32, rx: 3, class: "plate" }));
+  if (!id) g.append(S("rect", { x: x + 3, y: y + 3, width: w - 6, height: small ? 13 : 18, class: "plate bare" }));
+  g.append(T(x + 5, y + (small ? 14 : 18), block, { class: `${small ? "strong" : "block-number"}${id ? " on-fill" : ""}` }));
+  if (hashed) g.append(T(x + w - 6, y + (small ? 14 : 17), "#", { class: id ? "strong on-fill" : "strong", "text-anchor": "end" }));
+  const place = id ? placeIn(block, id, look) : last?.[1];
   const span = place === undefined ? "" : `${place * blockSize}–${(place + 1) * blockSize - 1}`;
   const onFill = id && ids.length === 1 ? "on-fill" : "";
-  if (!id && isIdle) g.append(S("rect", { x: x + 4, y: y + h - (small ? 20 : 34), width: w - 8, height: small ? 17 : 31, class: "plate bare" }));
-  const words = id ? (ids.length > 1 ? `×${ids.length}` : `req ${nameOf(id)}`) : isIdle ? `was ${last ? nameOf(last[0]) : "?"}` : "free";
-  if (small) g.append(T(x + w / 2, y + h - 6, words, { class: `strong ${onFill}`, "text-anchor": "middle" }));
+  if (!id && isIdle) g.append(S("rect", { x: x + 4, y: y + h - (small ? 17 : 34), width: w - 8, height: small ? 15 : 31, class: "plate bare" }));
+  const words = id ? (ids.length > 1 ? `×${ids.length}` : `req ${nameOf(id)}`) : isIdle ? `was ${last ? nameOf(last[0]) : "?"}` : taken ? "taken" : "free";
+  if (small) g.append(T(x + w / 2, y + h - 4, words, { class: `strong ${onFill}`, "text-anchor": "middle" }));
   else {
     g.append(T(x + w / 2, y + h - 20, words, { class: `strong ${onFill}`, "text-anchor": "middle" }));
     if (id || isIdle) g.append(T(x + w / 2, y + h - 7, span, { class: onFill, "text-anchor": "middle" }));
   }
-  if (id) g.append(...squares(block, place, id, x + 9, y + 24, w - 18, small ? 10 : 34, look));
+  if (id && place !== undefined) g.append(...squares(block, place, id, small ? x + 5 : x + 9, small ? y + 17 : y + 24, small ? w - 10 : w - 18, small ? 7 : 34, look));
   if (tag) g.append(S("rect", { x, y: y - 16, width: w, height: 14, rx: 2, class: `tag${tag[1] ? " lost" : tag[0] === "new" ? " plain" : ""}` }), T(x + w / 2, y - 5, tag[0], { class: `tag-text${tag[0] === "new" && !tag[1] ? " plain" : ""}`, "text-anchor": "middle" }));
   g.append(title(describeBlock(block, look)));
   return g;
@@ -229,13 +274,13 @@ function drawGrid(look, top, show) {
     for (let block = cell * per; block < Math.min(pool, (cell + 1) * per); block++) {
       places.set(block, { x: x + w / 2, y });
       const seen = lookOf(block, look);
-      if (block && (seen.ids.length || seen.hashed || look.tags.has(block))) if (!best || seen.ids.length > best.ids.length) best = { block, ...seen };
+      if (block && (seen.taken || seen.hashed || look.tags.has(block))) if (!best || seen.ids.length > best.ids.length) best = { block, ...seen };
     }
     if (cell === 0) parts.push(S("rect", { x: x + 1, y: y + 1, width: w - 2, height: h - 2, fill: "url(#idle-x)" }));
     if (!best) continue;
     const { block, ids, last } = best;
     const tag = look.tags.get(block);
-    const g = S("g", { class: "card", tabindex: 0, role: "img", "data-block": block, "data-state": ids.length ? "owned" : best.hashed ? "idle" : "free", "aria-label": describeBlock(block, look), onmouseenter: () => show(block), onfocus: () => show(block), onclick: () => show(block) });
+    const g = S("g", { class: "card", tabindex: 0, role: "img", "data-block": block, "data-state": best.taken ? "owned" : best.hashed ? "idle" : "free", "aria-label": describeBlock(block, look), onmouseenter: () => show(block), onfocus: () => show(block), onclick: () => show(block) });
     if (ids.length > 1) ids.slice(0, 6).forEach((id, i, all) => g.append(S("rect", { x: x + 1 + ((w - 2) * i) / all.length, y: y + 1, width: (w - 2) / all.length, height: h - 2, fill: fillOf(id) })));
     const mine = ids.includes(look.followed);
     g.append(S("rect", { x: x + 1, y: y + 1, width: w - 2, height: h - 2, rx: 2, fill: ids.length > 1 ? "none" : ids.length ? fillOf(ids[0]) : best.hashed ? idle(last?.[0]) : "var(--page)", class: `frame ${ids.length ? "owned" : "idle"}${tag ? (tag[1] ? " lost" : " here") : mine ? " mine" : ""}` }));

@@ -18,7 +18,7 @@ export function drawEvent(host, e, followed, hidden, showPayload) {
   const fields = changes.length >= 3 ? [] : fieldsOf(e).slice(0, 7 - changes.length);
   const head = H("div", { class: "head" }, H("code", {}, e.kind), H("span", { class: "where" }, where), H("button", { class: "key-button", onclick: showPayload, title: "all fields of the event" }, H("kbd", {}, "P"), " payload"));
   const rows = H("div", { class: "changes" }, changes.map((row) => changeRow(row, hidden)));
-  const table = fields.length ? H("div", { class: "fields" }, fields.map(([name, value, size]) => H("div", {}, H("code", {}, name), H("span", { class: "size" }, size), H("bdi", { class: "value", title: value }, hidden ? "?" : shortened(value, size ? 200 : 230))))) : null;
+  const table = fields.length ? H("div", { class: "fields" }, fields.map(([name, value, size]) => H("div", {}, H("code", {}, name), H("span", { class: "size" }, size), H("bdi", { class: "value", title: value }, hidden ? "?" : shortened(value, 372 - 7.4 * name.length - (size ? 40 : 12)))))) : null;
   const quote = note && !hidden ? H("p", { class: "note" }, H("bdi", {}, note)) : null;
   host.replaceChildren(head, sentence, rows, table || "", quote || "", sources(e));
   while (table?.children.length > 1 && host.scrollHeight > host.clientHeight) table.lastChild.remove(); // all is in the payload
@@ -68,6 +68,8 @@ function sources(e) {
   return H("dl", { class: "sources" }, rows);
 }
 
+export const closer = (dialog) => H("button", { class: "closer", onclick: () => dialog.close() }, "close ", H("kbd", {}, "Esc"));
+
 /** Everything that the event holds, in a dialog. */
 export function openPayload(dialog, e) {
   const common = [
@@ -83,9 +85,9 @@ export function openPayload(dialog, e) {
   for (const name of ["error", "view_error"]) if (e[name]) common.push([name, e[name]]);
   const rows = [...common.map(([name, value]) => [name, value, ""]), ...fieldsOf(e, true)];
   dialog.replaceChildren(
+    closer(dialog),
     H("h2", {}, H("code", {}, e.kind), ` event ${e.seq.toLocaleString("en-US")} of ${events.length.toLocaleString("en-US")}`),
     H("table", {}, H("tbody", {}, rows.map(([name, value, size]) => H("tr", {}, H("th", {}, H("code", {}, name)), H("td", { class: "size" }, size), H("td", { class: "value" }, H("bdi", {}, value)))))),
-    H("button", { onclick: () => dialog.close() }, "close ", H("kbd", {}, "Esc")),
   );
   dialog.showModal();
 }

@@ -69,8 +69,10 @@ export function fieldsOf(e, all = false) {
   const shown = new Set(all ? [] : CHANGES.map(([field]) => field));
   return Object.entries(e)
     .filter(([name]) => !COMMON.includes(name) && !shown.has(name))
-    .map(([name, value]) => [name, valueText(value), Array.isArray(value) ? `[${value.length}]` : ""]);
+    .map(([name, value]) => (isChange(name, value) ? [name, `${count(value[0])} → ${count(value[1])}`, ""] : [name, valueText(value), Array.isArray(value) ? `[${value.length}]` : ""]));
 }
+
+const isChange = (name, value) => CHANGES.some(([field]) => field === name) && Array.isArray(value) && value.length === 2 && value.every(Number.isInteger);
 
 /** A value as one readable text; lists of whole numbers as runs. */
 export function valueText(value) {

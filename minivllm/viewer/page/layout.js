@@ -12,7 +12,7 @@ export const LANES = [
   { name: "kernels", rows: 1, note: "" },
 ];
 const WORKER = "executor.execute_model worker.execute_model update_states prepare_inputs get_slot_mappings build_attention_metadata model_forward compute_logits sample_tokens sampler.forward".split(" ");
-const KERNELS = ["do_kv_cache_update", "attention"];
+const KERNELS = ["do_kv_cache_update", "attention", "kernel.launch", "kernel.program"];
 const IPC = ["core_client.send", "core.receive", "core.send", "core_client.receive"];
 const CORE = "preprocess_add_request scheduler.add_request step schedule get_computed_blocks allocate_slots cache_blocks forget_uncomputed_blocks free get_cached_block touch get_new_blocks cache_full_blocks free_blocks reset_prefix_cache update_from_output finish_requests".split(" ");
 
@@ -64,6 +64,8 @@ const LABELS = {
   sample_tokens: () => ["sample"],
   "sampler.forward": () => ["sampler"],
   update_from_output: () => ["update"],
+  "kernel.launch": (e) => [e.name || "launch", "launch"],
+  "kernel.program": () => [""],
   do_kv_cache_update: (e) => (e.layer == null ? [`write K/V × ${e.calls}`, "write"] : [""]),
   attention: (e) => (e.layer == null ? [`attention × ${e.calls}`, "attn"] : [""]),
   get_output: () => [hasProcesses ? "get_output: waits for the core" : "get_output", "get_output"],
@@ -81,6 +83,7 @@ export const labelsOf = (e) => (LABELS[e.kind] ? LABELS[e.kind](e) : [e.kind]);
 export const digitOf = (e) => (WITH_DIGIT.includes(e.kind) ? digit(e) : "");
 /** level 0: the long name; 1: the short one; 2: what only leads up to the step, and what is deepest, gives way. */
 const labelWidth = (e, level) => {
+  if (e.kind === "kernel.program") return 3;
   if (level === 2 && !e.children.length && ((laneOf(e) === 0 && e.step == null) || (laneOf(e) === 2 && rowOf(e) === 3))) return 12;
   const labels = labelsOf(e);
   const label = labels[Math.min(level, labels.length - 1)];
@@ -103,8 +106,18 @@ export function orderLayout(group, width) {
         item.x1 *= scale;
         item.level = level;
       }
+      makeRoom(items);
       return items;
     }
+  }
+}
+
+/** What holds an event that lies in the same row is drawn only up to that event. */
+function makeRoom(items) {
+  const byEvent = new Map(items.map((item) => [item.e, item]));
+  for (const item of items) {
+    const around = byEvent.get(item.e.up);
+    if (around && around.lane === item.lane && around.row === item.row && !item.e.calls) around.draw1 = Math.min(around.draw1 ?? around.x1, item.x0);
   }
 }
 
@@ -150,10 +163,10 @@ function sideBySide(items) {
 function stays(e, group) {
   return e.children.some((child) => child.group !== group) || (["generate", "chat", "run_engine"].includes(e.kind) && e.t1 > group.t1 && group.index < lastGroupOf(e));
 }
+const lastGroups = new Map();
 function lastGroupOf(e) {
-  let last = 0;
-  for (const child of e.children) last = Math.max(last, child.group.index, child.children.length ? lastGroupOf(child) : 0);
-  return last;
+  if (!lastGroups.has(e)) lastGroups.set(e, e.children.reduce((last, child) => Math.max(last, child.group.index, lastGroupOf(child)), 0));
+  return lastGroups.get(e);
 }
 
 /** True time: linear from the first entry to the last exit of the step. */
@@ -161,7 +174,7 @@ export function timeLayout(group, width) {
   const t0 = group.t0;
   const span = Math.max(1, group.t1 - t0);
   const inside = new Set(group.events);
-  return [...group.open, ...group.events].map((e) => ({
+  const items = [...group.open, ...group.events].map((e) => ({
     e,
     x0: Math.max(0, ((e.t0 - t0) / span) * width),
     x1: Math.max(0, Math.min(width, ((e.t1 - t0) / span) * width)),
@@ -170,4 +183,7 @@ export function timeLayout(group, width) {
     open: !inside.has(e),
     level: 0,
   }));
+  const sums = items.filter((item) => item.e.calls != null);
+  for (let i = 0; i + 1 < sums.length; i++) sums[i].draw1 = sums[i + 1].x0; // they take turns in the same row
+  return items;
 }

@@ -2,7 +2,7 @@
 // Owns: cursor, followed request, tab, theme; keys, buttons, the address.
 
 import { bySeq, count, data, events, groups, header, isLogical, nameOf, placeOf, requestIds, roles, time } from "data.js";
-import { drawEvent, openPayload } from "event.js";
+import { closer, drawEvent, openPayload } from "event.js";
 import { H, S, chip } from "marks.js";
 import { stateAt } from "state.js";
 import { drawStrip, makeStrip, placeStrip } from "strip.js";
@@ -10,6 +10,7 @@ import { HEIGHT, drawTimeline, panBy, view, zoomBy } from "timeline.js";
 import { drawBlocks } from "blocks.js";
 import { drawSchedule } from "schedule.js";
 import { drawBatch } from "batch.js";
+import { drawAttention } from "attention.js";
 import { drawText } from "text.js";
 import { drawWhy } from "why.js";
 
@@ -18,13 +19,14 @@ const TABS = [
   ["blocks", "Blocks", drawBlocks],
   ["schedule", "Schedule", drawSchedule],
   ["batch", "Batch", drawBatch],
+  ["attention", "Attention", drawAttention],
   ["text", "Text", drawText],
   ["why", "Why", drawWhy],
 ];
 const TAB_OF = {
   schedule: "schedule", "scheduler.add_request": "schedule", step: "schedule", finish_requests: "schedule", preprocess_add_request: "schedule", update_from_output: "schedule",
   get_computed_blocks: "blocks", allocate_slots: "blocks", cache_blocks: "blocks", free: "blocks", forget_uncomputed_blocks: "blocks", get_cached_block: "blocks", touch: "blocks", get_new_blocks: "blocks", cache_full_blocks: "blocks", free_blocks: "blocks", reset_prefix_cache: "blocks",
-  update_states: "batch", prepare_inputs: "batch", get_slot_mappings: "batch", build_attention_metadata: "batch", model_forward: "batch", do_kv_cache_update: "batch", attention: "batch", compute_logits: "batch", "executor.execute_model": "batch", "worker.execute_model": "batch",
+  update_states: "batch", prepare_inputs: "batch", get_slot_mappings: "batch", build_attention_metadata: "batch", model_forward: "batch", do_kv_cache_update: "attention", attention: "attention", "kernel.launch": "attention", "kernel.program": "attention", compute_logits: "batch", "executor.execute_model": "batch", "worker.execute_model": "batch",
   sample_tokens: "text", "sampler.forward": "text", detokenize: "text", process_outputs: "text", run_engine: "text", render_cmpl: "text", render_chat: "text", abort_requests: "text",
 };
 const tabOf = (e) => (e.kind === "allocate_slots" && e.refused ? "why" : TAB_OF[e.kind] || (e.reqs.length ? "schedule" : null));
@@ -104,7 +106,7 @@ function writePlace(push) {
   }
 }
 function readPlace() {
-  const place = new URLSearchParams(location.hash.slice(1));
+  const place = new URLSearchParams(location.hash.slice(1) || data.place);
   const e = place.has("e") ? bySeq(Number(place.get("e"))) : null;
   page.cursor = e || page.cursor;
   const id = requestIds.find((request) => nameOf(request) === place.get("r"));
@@ -128,18 +130,30 @@ function draw() {
 }
 function drawNow() {
   const e = page.cursor;
-  drawHeader();
   placeStrip(slider, e.group);
+  drawHeader();
   drawTimeline($("timeline"), e, page.only, go);
   drawEvent($("event"), e, page.followed, page.hides && !page.shown, () => openPayload($("payload"), e));
   drawTabs();
   const [, , panel] = TABS.find(([name]) => name === page.tab);
-  const context = { e, group: e.group, followed: page.followed, before: stateAt(e, true), after: stateAt(e), go, hides: page.hides && !page.shown };
   $("panel").replaceChildren();
   $("panel").dataset.tab = page.tab;
-  panel($("panel"), context);
+  panel($("panel"), contextOf(e));
   drawFooter();
   document.body.dataset.seq = e.seq; // for tests, and for whoever inspects the page
+}
+
+const contextOf = (e) => ({ e, group: e.group, followed: page.followed, before: stateAt(e, true), after: stateAt(e), go, hides: page.hides && !page.shown });
+
+/** On paper: the current event, and all panels one after another. */
+function printAll() {
+  const context = contextOf(page.cursor);
+  $("panel").replaceChildren();
+  for (const [name, words, panel] of TABS) {
+    const section = H("section", { class: "printed", "data-tab": name });
+    $("panel").append(H("h2", {}, words), section);
+    panel(section, context);
+  }
 }
 
 function statusWord(id) {
@@ -159,7 +173,7 @@ function drawHeader() {
     const isFollowed = id === page.followed;
     return H("button", { class: `request${isFollowed ? " followed" : ""}`, "aria-pressed": isFollowed, title: `request ${nameOf(id)}: ${word}. Click: follow it; again: walk its events only`, onclick: () => follow(id) }, chip(id), H("span", { class: word === "preempted" ? "loss" : "" }, isFollowed ? `${glyph} ${word}${page.only === id ? " · only" : ""}` : glyph));
   });
-  const room = Math.max(1, Math.floor((window.innerWidth - 830) / 46));
+  const room = Math.max(1, -(requestIds.length > 10) + Math.floor((window.innerWidth - 850) / (requestIds.length > 10 ? 58 : 46)));
   const first = Math.max(0, Math.min(requestIds.indexOf(page.followed) - (room >> 1), chips.length - room));
   $("header").replaceChildren(
     H("b", { class: "name" }, data.name),
@@ -318,8 +332,8 @@ function onKey(event) {
 }
 
 function showKeys() {
-  const rows = [...KEYS.map(([key, words]) => [keyName(key), words]), ["1–5", "tab"], ["Shift 0–9", "follow that request"]];
-  $("keys").replaceChildren(H("h2", {}, "Keys"), H("table", { class: "keys" }, H("tbody", {}, rows.map(([key, words]) => H("tr", {}, H("th", {}, H("kbd", {}, key)), H("td", {}, words))))), H("button", { onclick: () => $("keys").close() }, "close ", H("kbd", {}, "Esc")));
+  const rows = [...KEYS.map(([key, words]) => [keyName(key), words]), ["1–6", "tab"], ["Shift 0–9", "follow that request"]];
+  $("keys").replaceChildren(closer($("keys")), H("h2", {}, "Keys"), H("table", { class: "keys" }, H("tbody", {}, rows.map(([key, words]) => H("tr", {}, H("th", {}, H("kbd", {}, key)), H("td", {}, words))))));
   $("keys").showModal();
 }
 function find() {
@@ -346,6 +360,7 @@ function start() {
   } catch {
     // the page works without a memory
   }
+  if (data.only) document.body.dataset.only = data.only;
   $("timeline").style.height = `${HEIGHT}px`;
   if (data.truncated || header.processes.some((process) => process.complete === false && !isLogical && data.truncated)) {
     $("banner").hidden = false;
@@ -357,6 +372,8 @@ function start() {
   drawNow();
   addEventListener("keydown", onKey);
   addEventListener("resize", () => { drawStrip(slider); draw(); });
+  addEventListener("beforeprint", printAll);
+  addEventListener("afterprint", draw);
   addEventListener("popstate", () => { readPlace(); draw(); });
   addEventListener("hashchange", () => { readPlace(); draw(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawStrip(slider); draw(); });
@@ -371,6 +388,7 @@ function start() {
 }
 /** What tests ask the page: the replayed state, as plain data. */
 window.minivllm = {
+  events: events.length,
   seq: () => page.cursor.seq,
   /** Show an event, and a tab, at once. */
   show(seq, tab) {

@@ -63,6 +63,13 @@ export function fitted(text, width, size = 12, weight = 500) {
   return letters.join("");
 }
 
+/** The request's chip inside a drawing; names begin at x = 34. */
+export function mark(id, y) {
+  const name = nameOf(id);
+  const width = Math.min(30, Math.max(20, textWidth(name, 12, 700) + 8));
+  return S("g", { style: colour(id) }, S("rect", { x: 0, y, width, height: 20, rx: 3, class: "mark" }), T(width / 2, y + 14.5, name, { class: "mark-text", "text-anchor": "middle" }));
+}
+
 export const title = (text) => S("title", {}, text);
 
 /** Hatches in a request's colours, one pattern for each use; ids are unique on the page. */

@@ -2,7 +2,7 @@
 // Must not know: blocks.
 
 import { REASONS, config, count, groups, nameOf, params, plural, requestIds, roles } from "data.js";
-import { H, S, T, chip, colour, cross, fillOf, hatch, textWidth, title } from "marks.js";
+import { H, S, T, chip, colour, cross, fillOf, hatch, mark, textWidth, title } from "marks.js";
 import { whySkipped } from "sentences.js";
 
 const LABELS = 112;
@@ -23,7 +23,7 @@ export function drawSchedule(host, { group, followed, after, go }) {
   rows.forEach((id, i) => svg.append(...requestRow(id, i, top, shown, column, width, group, followed, go)));
   const x = LABELS + (group.index - first) * column;
   svg.append(S("rect", { x, y: 3, width: column, height: top + rows.length * ROW - 1, rx: 3, class: "here-box" }));
-  if (rows.length < requestIds.length) svg.append(T(0, 44, `${rows.length} of ${plural(requestIds.length, "request")}`, { class: "third" }));
+  if (rows.length < requestIds.length) svg.append(T(0, 50, `${rows.length} of ${plural(requestIds.length, "request")}`, { class: "third" }));
   host.append(H("div", { class: "heat" }, svg), budgetBar(group, width), queuesOf(after), legendOf());
 }
 
@@ -60,11 +60,11 @@ function bars(shown, column, width, here) {
 function requestRow(id, i, top, shown, column, width, here, followed, go) {
   const y = top + i * ROW;
   const middle = y + ROW / 2;
-  const output = outputOf(id);
+  const output = outputs.get(id) ?? 0;
   const parts = [];
   if (i % 2 === 0) parts.push(S("rect", { x: 0, y, width, height: ROW, fill: "var(--band)" }));
   const words = `${params[id]?.numPrompt ?? "?"} + ${output}`;
-  parts.push(S("g", { style: colour(id) }, S("rect", { x: 0, y: y + 5, width: 20, height: 20, rx: 3, class: "mark" }), T(10, y + 19.5, nameOf(id), { class: "mark-text", "text-anchor": "middle" })), T(28, y + 19.5, words, { class: id === followed ? "strong" : "third" }));
+  parts.push(mark(id, y + 5), T(34, y + 19.5, words, { class: id === followed ? "strong" : "third" }));
   const waits = [];
   shown.forEach((group, c) => {
     const role = roles.get(id).get(group.index);
@@ -77,8 +77,8 @@ function requestRow(id, i, top, shown, column, width, here, followed, go) {
     else if (role.kind === "waits") {
       const reason = role.skipped ? role.skipped.reason : null;
       const last = waits[waits.length - 1];
-      if (last && last.reason === reason && last.to === c - 1) last.to = c;
-      else waits.push({ reason, from: c, to: c, skipped: role.skipped });
+      if (last && last.reason === reason && last.to === c - 1) Object.assign(last, { to: c, varies: last.varies || (role.skipped && whySkipped(role.skipped) !== whySkipped(last.skipped)) });
+      else waits.push({ reason, from: c, to: c, skipped: role.skipped, varies: false });
     }
     if (role.finished) g.append(S("rect", { x: x + column / 2 + (role.kind === "prefill" ? column / 2 - 6 : 12), y: y + 6, width: 3.5, height: ROW - 12, fill: "var(--ink)" }, title(`finished: ${role.finished}`)));
     g.append(title(sayRole(id, role, group)));
@@ -88,14 +88,8 @@ function requestRow(id, i, top, shown, column, width, here, followed, go) {
   return parts;
 }
 
-function outputOf(id) {
-  let most = 0;
-  for (const group of groups) {
-    const u = group.update?.updates?.find((update) => update.req_id === id);
-    if (u) most = u.num_tokens[1] - (params[id]?.numPrompt ?? 0);
-  }
-  return most;
-}
+const outputs = new Map(); // request -> output tokens in the end
+for (const group of groups) for (const u of group.update?.updates || []) outputs.set(u.req_id, u.num_tokens[1] - (params[u.req_id]?.numPrompt ?? 0));
 
 function prefill(role, x, y, column, id, here) {
   const w = column - 4;
@@ -115,10 +109,10 @@ function prefill(role, x, y, column, id, here) {
   return parts;
 }
 
-function waitLine({ reason, from, to, skipped }, middle, column) {
+function waitLine({ reason, from, to, skipped, varies }, middle, column) {
   const x0 = LABELS + from * column + 2;
   const x1 = LABELS + (to + 1) * column - 2;
-  const long = skipped ? (reason === "seats" ? `waits: all ${skipped.num_running} seats taken` : reason === "blocks" ? `waits: ${skipped.blocks_needed} blocks needed, ${skipped.blocks_free} free` : reason === "head_of_line" ? `waits behind request ${skipped.blocked_by ? nameOf(skipped.blocked_by) : "?"}` : `waits: ${REASONS[reason] || reason}`) : "waits";
+  const long = varies ? `waits: ${REASONS[reason] || reason}` : skipped ? (reason === "seats" ? `waits: all ${skipped.num_running} seats taken` : reason === "blocks" ? `waits: ${skipped.blocks_needed} blocks needed, ${skipped.blocks_free} free` : reason === "head_of_line" ? `waits behind request ${skipped.blocked_by ? nameOf(skipped.blocked_by) : "?"}` : `waits: ${REASONS[reason] || reason}`) : "waits";
   const parts = [S("path", { d: `M${x0},${middle - 4}v8M${x0},${middle}H${x1}`, class: "wait-line" }, skipped ? title(whySkipped(skipped)) : null)];
   for (const text of [long, REASONS[reason] || "waits"]) {
     const w = textWidth(text, 12, 500);

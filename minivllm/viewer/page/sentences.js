@@ -180,7 +180,19 @@ const SAY = {
   model_forward: (e) => [[`${plural(e.num_tokens, "token")} go through `, key(plural(data.header.model?.num_layers, "layer")), `: hidden states ${shape(e.hidden_states_shape)}.`], e.dtype || ""],
   do_kv_cache_update: (e) => [[key(e.num_tokens === 1 ? "1 key and value" : `${count(e.num_tokens)} keys and values`), ` ${e.num_tokens === 1 ? "goes" : "go"} to ${plural(e.num_tokens, "slot")}, in ${layers(e)}: ${shape(e.key_shape)}.`], "Written first, so that the queries of this step can read them."],
   attention: (e) => [[`The queries of ${plural(e.num_tokens, "token")} `, key("read K and V"), ` through the block table, in ${layers(e)}: ${shape(e.query_shape)}.`], `Backend ${e.backend}; longest query ${e.max_query_len}, longest sequence ${e.max_seq_len}.`],
-  "kernel.launch": (e) => [[`One launch of ${e.kernel || e.name || "a kernel"}, `, key(`${shape(e.grid)} programs`), e.num_tokens ? `, for ${plural(e.num_tokens, "token")}.` : "."]],
+  "kernel.launch": (e) => {
+    const programs = e.children.filter((child) => child.kind === "kernel.program");
+    const busy = programs.filter((program) => Object.keys(program.writes || {}).length).length;
+    const rest = programs.length - busy;
+    const work = programs.length ? ` ${busy} do work${rest ? `; ${rest} find no token and leave` : ""}.` : "";
+    return [["One launch, ", key(`${shape(e.grid)} programs`), `, for ${plural(e.group.batch?.num_tokens, "token")} of ${plural(e.reqs.length, "request")}.${work}`], e.device_us ? `${e.device_us} µs of work on the GPU.` : ""];
+  },
+  "kernel.program": (e) => {
+    const tiles = (e.tiles || []).length;
+    const written = Object.keys(e.writes || {});
+    const does = tiles ? [key(plural(tiles, "tile")), " of keys are walked"] : [key(written.length ? "writes" : "nothing to do")];
+    return [[`Program (${(e.program || []).join(", ")}) of ${e.up?.name || "a launch"}: `, ...does, written.length ? `; it writes ${written.join(" and ")}.` : "."], "Its times are those of the launch."];
+  },
   compute_logits: (e) => [[`${plural(e.hidden_states_shape?.[0], "hidden state")} become `, key(`${count(e.logits_shape?.[1])} logits`), " each."], "Only the last token of each row, or prompt tokens whose logprobs are wanted."],
   sample_tokens: sampled,
   "sampler.forward": (e) => [[`Logits become tokens: `, key(e.all_greedy ? "the likeliest" : e.all_random ? "drawn" : "drawn or the likeliest"), ` of ${count(e.logits_shape?.[1])}, for ${plural(e.logits_shape?.[0], "row")}.`]],

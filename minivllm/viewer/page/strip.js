@@ -10,6 +10,8 @@ const BAR = 28;
 const ROWS = { top: 35, height: 32 };
 
 let canvas, box, lens, drag;
+let stripWidth = 0; // px, measured when all steps are drawn
+let placed = {};
 
 export function makeStrip(host, jump) {
   canvas = H("canvas", { "aria-hidden": "true" });
@@ -76,8 +78,9 @@ const css = (value) => {
 };
 
 /** Draw all steps. Many steps: one column a pixel. */
-export function drawStrip(slider, theme) {
-  const width = slider.clientWidth;
+export function drawStrip(slider) {
+  const width = (stripWidth = slider.clientWidth);
+  placed = {};
   const c = sized(canvas, width, 70);
   c.clearRect(0, 0, width, 70);
   const fills = new Map(requestIds.map((id) => [id, css(fillOf(id))]));
@@ -150,7 +153,9 @@ export function drawStrip(slider, theme) {
 
 /** Mark the step, and open the lens from it to the timeline below. */
 export function placeStrip(slider, group) {
-  const width = slider.clientWidth;
+  if (placed.group === group && placed.width === stripWidth) return;
+  placed = { group, width: stripWidth };
+  const width = stripWidth;
   const cell = width / groups.length;
   const shown = Math.max(cell, 6);
   const left = Math.min(LEFT + group.index * cell - (shown - cell) / 2, LEFT + width - shown);

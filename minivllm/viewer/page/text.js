@@ -1,7 +1,7 @@
 // Text: tokens turning to text, with the step and the time of each, and what else might have come.
 // Must not know: scheduling.
 
-import { count, events, header, isLogical, nameOf, params, piece, requestIds, time, visible } from "data.js";
+import { count, events, header, isLogical, nameOf, params, piece, plural, requestIds, time, visible } from "data.js";
 import { H, chip, colour, fitted } from "marks.js";
 
 /** Everything that became text of one request: [{e, place, n, id, text, t, candidates, stop}] */
@@ -74,7 +74,7 @@ function cards(id, now, go, width) {
     );
   });
   const more = now.length - shown.length;
-  return H("div", {}, box, H("p", { class: "third small-note" }, more ? `${count(more)} tokens before these. ` : "", anyCandidates ? "Bars: probability that the token is drawn from, 0 to 1." : `Detail ${header.detail} has no candidates. Record with --detail 2.`));
+  return H("div", {}, box, H("p", { class: "third small-note" }, more ? `${plural(more, "token")} before these. ` : "", anyCandidates ? "Bars: probability that the token is drawn from, 0 to 1." : `Detail ${header.detail} has no candidates. Record with --detail 2.`));
 }
 
 function addsText(token) {

@@ -6,7 +6,7 @@ import { LANES, digitOf, labelsOf, orderLayout, timeLayout } from "layout.js";
 import { S, T, colour, textWidth, title } from "marks.js";
 import { LEFT, RIGHT, clockNote } from "strip.js";
 
-const ROW = 15;
+const ROW = 14;
 const TOP = 19;
 const RIBBON = 17;
 export const view = { zoom: 1, pan: 0, clock: "order" };
@@ -50,7 +50,7 @@ export function drawTimeline(host, cursor, only, go) {
     body.append(slice(item, x, width, only, go));
   }
   const pairs = messages(drawn);
-  for (const pair of pairs) body.append(...arrow(pair, x, cursor, go));
+  for (const pair of pairs) body.append(...arrow(pair, x, cursor, go, LEFT + width));
   if (here) {
     if (here.lane !== 1) body.append(slice(here, x, width, only, go, true));
     const edge = Math.min(LEFT + width, Math.max(LEFT, x(here.x1)));
@@ -88,7 +88,7 @@ function ground(full) {
 function slice(item, x, width, only, go, isHere = false) {
   const { e } = item;
   const left = x(item.x0) + 0.5;
-  const real = (item.x1 - item.x0) * view.zoom - 1;
+  const real = ((item.draw1 ?? item.x1) - item.x0) * view.zoom - 1;
   const w = Math.max(view.clock === "time" ? 2 : 1.5, real);
   const y = yOf(item);
   const single = e.reqs.length === 1 && item.lane < 3 && !["chat", "generate", "run_engine", "step", "schedule", "get_output", "process_outputs", "executor.execute_model", "sample_tokens", "update_from_output"].includes(e.kind);
@@ -98,20 +98,20 @@ function slice(item, x, width, only, go, isHere = false) {
   const faded = only && e.reqs.length && !e.reqs.includes(only);
   const classes = ["slice", single ? "own" : "", lost ? "lost" : "", refused ? "refused" : "", isHere ? "here" : "", faded ? "faded" : ""].join(" ");
   const g = S("g", { class: classes, style: single ? colour(e.reqs[0]) : null, tabindex: -1, role: "button", "data-seq": e.seq, "aria-label": `event ${e.seq}, ${e.kind}`, onclick: () => go(e.seq), ondblclick: () => zoomTo(item, width, go) });
-  g.append(S("rect", { x: left, y, width: w, height: ROW - 1.5, rx: w > 5 ? 2 : 0, class: waiting ? "waits" : "" }), title(`${e.kind} · event ${e.seq}${isLogical ? "" : ` · ${time(e.t1 - e.t0)}`}`));
+  g.append(S("rect", { x: left, y, width: w, height: ROW - 1, rx: w > 5 ? 2 : 0, class: waiting ? "waits" : "" }), title(`${e.kind} · event ${e.seq}${isLogical ? "" : ` · ${time(e.t1 - e.t0)}`}`));
   const seen = Math.max(left, LEFT);
   const room = Math.min(left + w, LEFT + width) - seen - 6;
-  if (real >= 8) g.append(...label(item, seen + 5, y + 11, room, waiting));
+  if (real >= 8) g.append(...label(item, seen + 5, y + 10.5, room, waiting));
   return g;
 }
 
 /** Of each kind the longest form of its name that fits all slices in sight: 0 the longest. */
 function levelsOf(items) {
   const levels = new Map();
-  for (const { e, x0, x1 } of items) {
+  for (const { e, x0, x1, draw1 } of items) {
     const labels = labelsOf(e);
     const front = digitOf(e);
-    const fits = (text) => textWidth(front ? `${front} ${text}` : text, 12, 600) <= (x1 - x0) * view.zoom - 6;
+    const fits = (text) => textWidth(front ? `${front} ${text}` : text, 12, 600) <= ((draw1 ?? x1) - x0) * view.zoom - 6;
     const level = Math.max(0, labels.findIndex(fits));
     levels.set(e.kind, Math.max(levels.get(e.kind) || 0, labels.some(fits) ? level : labels.length - 1));
   }
@@ -153,7 +153,7 @@ function messages(items) {
   return pairs;
 }
 
-function arrow(pair, x, cursor, go) {
+function arrow(pair, x, cursor, go, edge) {
   const { send, receive } = pair;
   const e = (send || receive).e;
   const down = e.kind === "core_client.send" || e.kind === "core.receive";
@@ -169,7 +169,7 @@ function arrow(pair, x, cursor, go) {
   const parts = [S("path", { d: `M${from},${y0}L${to},${y1}M${head(0.45)}L${to},${y1}L${head(-0.45)}`, class: "message", "data-slope": slope })];
   const text = `${digitOf(e)} ${e.message_type}${view.zoom ? ` ${e.num_bytes} B` : ""}`.trim();
   const width = textWidth(text, 12, 600) + 18;
-  const middle = (from + to) / 2;
+  const middle = Math.max(LEFT + width / 2, Math.min(edge - width / 2 - 1, (from + to) / 2));
   for (const side of [send, receive]) {
     if (!side) continue;
     const isHere = side.e === cursor;

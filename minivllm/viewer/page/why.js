@@ -16,7 +16,7 @@ export function drawWhy(host, { group, followed, go, hides }) {
   if (answer && hides) host.append(H("p", { class: "answer" }, "Think first; Enter shows the answer."));
   else if (answer) {
     const [verdict, sentence, reasons] = answer;
-    host.append(H("p", { class: "answer", "data-verdict": verdict }, H("bdi", {}, sentence)), gates(reasons, go));
+    host.append(H("p", { class: "answer", "data-verdict": verdict }, H("bdi", {}, data.sentences[sentence])), gates(reasons, go));
   } else host.append(H("p", { class: "answer" }, roles.get(followed)?.size ? "It has not arrived yet, or it is finished." : "It never reached the scheduler."));
   host.append(history(followed, group, host.clientWidth - 32, go));
 }
@@ -26,7 +26,7 @@ function gates(reasons, go) {
     "ol",
     { class: "gates" },
     reasons.map(([label, sentence, failed, seqs]) =>
-      H("li", { class: failed ? "failed" : "" }, H("span", { class: "gate", "aria-label": failed ? "failed" : "passed" }, failed ? "✕" : "✓"), H("b", {}, label), H("bdi", {}, sentence), H("span", { class: "seqs" }, seqs.slice(0, 2).map((seq) => H("button", { title: bySeq(seq)?.kind ?? "", onclick: () => go(seq) }, seq)))),
+      H("li", { class: failed ? "failed" : "" }, H("span", { class: "gate", "aria-label": failed ? "failed" : "passed" }, failed ? "✕" : "✓"), H("b", {}, label), H("bdi", {}, data.sentences[sentence]), H("span", { class: "seqs" }, seqs.slice(0, 2).map((seq) => H("button", { title: bySeq(seq)?.kind ?? "", onclick: () => go(seq) }, seq)))),
     ),
   );
 }

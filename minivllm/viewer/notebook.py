@@ -1,0 +1,55 @@
+"""A single panel of the page, in a notebook.
+
+Owns: how a panel is put into a cell's output, so that it works in a saved notebook too.
+Interface: show.
+Must not know: Jupyter; an object that has `_repr_html_` is all that a notebook asks for.
+"""
+
+from html import escape
+
+from minivllm.errors import InputError
+from minivllm.trace.replay import Trace
+from minivllm.viewer.render import page_text
+
+PANELS = ("blocks", "schedule", "batch", "attention", "text", "why")  # the tabs of the page
+PARTS = ("timeline", "event", *PANELS)
+HEIGHTS = {"timeline": 310, "event": 440, "page": 800}  # px
+
+
+class Panel:
+    """What `show` returns: a notebook draws it, by itself and without a server.
+
+    vLLM: none, see minivllm.viewer.render
+    """
+
+    def __init__(self, text: str, height: int) -> None:
+        self.text = text  # the page
+        self.height = height  # px
+
+    def _repr_html_(self) -> str:
+        style = f"width:100%;height:{self.height}px;border:0"
+        return f'<iframe srcdoc="{escape(self.text)}" style="{style}" sandbox="allow-scripts allow-popups"></iframe>'
+
+
+def show(
+    trace: Trace, panel: str = "page", event: int | None = None, request: str | None = None, height: int | None = None
+) -> Panel:
+    """One panel of the trace's page, at an event.
+
+    panel: page (all of it), timeline, event, or a tab: blocks, schedule, batch, attention, text, why. event: its seq,
+    by default the first plan. request: the followed one, as the caller knows it. height: px.
+    Raises InputError for a panel, and TraceError for a request, that there is not.
+
+    vLLM: none, see minivllm.viewer.render
+    """
+    if panel != "page" and panel not in PARTS:
+        raise InputError(f"There is no panel {panel!r}. Panels: page, {', '.join(PARTS)}.")
+    if event is not None and event not in trace:
+        raise InputError(f"The trace has no event {event}. It has {len(trace)}, from {trace.events[0].seq}.")
+    if request is not None:
+        trace.internal_ids(request)
+    if event is None:
+        event = next((one.seq for one in trace if one.kind == "schedule"), trace.events[0].seq if trace.events else 0)
+    place = f"e={event}&f=0" + (f"&t={panel}" if panel in PANELS else "") + (f"&r={request}" if request else "")
+    only = "" if panel == "page" else panel if panel in ("timeline", "event") else "panel"
+    return Panel(page_text(trace, panel, place, only), height or HEIGHTS.get(panel, 400))
