@@ -72,7 +72,8 @@ def test_tested_versions_lie_within_what_is_supported() -> None:
 def test_every_package_is_listed() -> None:
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "minivllm").rglob("*.py")}
     packages = {".".join(folder.parts) for folder in folders}
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages | {"minivllm_kernels", "minivllm_kernels.flash_attention"}
+    kernels = {"minivllm_kernels", "minivllm_kernels.flash_attention"}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages | kernels
 
 
 def test_replay_needs_no_torch() -> None:

@@ -17,6 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file: .jsonl or .jsonl.gz")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: beside the trace, .html)")
+    parser.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="FOLDER",
+        help="of the model, for the texts of tokens (the default's is found)",
+    )
     parser.add_argument("--open", action="store_true", help="show it in the browser")
 
 
@@ -30,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     trace = Trace.load(arguments.trace)
     name = arguments.trace.name.split(".")[0]
-    path = render(trace, arguments.out or arguments.trace.parent / f"{name}.html", name)
+    path = render(trace, arguments.out or arguments.trace.parent / f"{name}.html", name, arguments.tokenizer)
     print(f"{path}  {path.stat().st_size / 1000:,.0f} kB, {len(trace):,} events", flush=True)
     if arguments.open and not webbrowser.open(path.resolve().as_uri()):
         print("No browser was found; open the file by hand.", flush=True)

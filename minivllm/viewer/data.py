@@ -7,7 +7,7 @@ Must not know: HTML.
 The page replays the engine's state from the events by itself (page/state.js); tests compare it with Trace.state_at.
 """
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
@@ -21,8 +21,10 @@ from minivllm.viewer.sources import our_source, vllm_source
 TRIVIAL = ("not_arrived", "finished")  # verdicts that the page says by itself
 
 
-def page_data(trace: Trace, name: str, place: str = "", only: str = "") -> dict[str, Any]:
-    """All that the page shows, ready for JSON. place and only: see minivllm.viewer.render.page_text.
+def page_data(
+    trace: Trace, name: str, place: str = "", only: str = "", tokenizer: str | Path | None = None
+) -> dict[str, Any]:
+    """All that the page shows, ready for JSON. place, only, tokenizer: see minivllm.viewer.render.page_text.
 
     vLLM: none, vLLM draws nothing
     """
@@ -39,7 +41,7 @@ def page_data(trace: Trace, name: str, place: str = "", only: str = "") -> dict[
         "kinds": _kinds({event.kind for event in trace}),
         "events": [event.raw if isinstance(event, Unknown) else event for event in trace],
         **_explanations(trace),
-        "pieces": token_pieces(trace),
+        "pieces": token_pieces(trace, tokenizer),
     }
 
 

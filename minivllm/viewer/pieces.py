@@ -16,20 +16,33 @@ from minivllm.trace.replay import Trace
 TOKENIZER = "tokenizer.json"
 
 
-def token_pieces(trace: Trace) -> dict[int, str]:
-    """Token id -> its text, of all ids in the trace; bytes of a part of a character as ⟨E2⟩. {} if nobody knows.
+def token_pieces(trace: Trace, tokenizer: str | Path | None = None) -> dict[int, str]:
+    """Token id -> its text, of all ids in the trace; bytes of a part of a character as ⟨E2⟩.
+
+    tokenizer: a folder with a tokenizer.json, where the default model's is not the right one. Without any, those tokens
+    are known of which the trace itself tells what text they added.
 
     vLLM: none, see minivllm.viewer.render
     """
     if trace.header.redacted:
         return {}
     ids = {token_id for event in trace for token_id in _token_ids(event)}
-    for folder in _folders(trace):
-        tokenizer = _load(folder / TOKENIZER)
-        if tokenizer is not None and _fits(tokenizer, trace):
-            pieces = {token_id: _piece(tokenizer, token_id) for token_id in sorted(ids)}
+    for folder in _folders(trace, tokenizer):
+        found = _load(folder / TOKENIZER)
+        if found is not None and _fits(found, trace):
+            pieces = {token_id: _piece(found, token_id) for token_id in sorted(ids)}
             return {token_id: piece for token_id, piece in pieces.items() if piece is not None}
-    return {}
+    return _told(trace)
+
+
+def _told(trace: Trace) -> dict[int, str]:
+    """What single tokens added to a text, as far as that was all that they added."""
+    pieces: dict[int, str] = {}
+    for event in trace.filter(kind="detokenize"):
+        ids, text = event.new_token_ids, event.new_text
+        if event.stop_string is None and isinstance(text, str) and text and isinstance(ids, list) and len(ids) == 1:
+            pieces.setdefault(ids[0], text)
+    return pieces
 
 
 def _token_ids(event: Any) -> Iterator[int]:
@@ -44,11 +57,11 @@ def _token_ids(event: Any) -> Iterator[int]:
         yield from (candidate.token_id for candidate in row)
 
 
-def _folders(trace: Trace) -> Iterator[Path]:
-    """Where the tokenizer may be: where the trace says, then the default model's folder."""
-    for key in ("tokenizer", "model"):
-        if trace.header.environment.get(key):
-            yield Path(trace.header.environment[key])
+def _folders(trace: Trace, tokenizer: str | Path | None) -> Iterator[Path]:
+    """Where the tokenizer may be: where the caller says, then the default model's folder."""
+    if tokenizer is not None:
+        yield Path(tokenizer)
+        return
     try:
         from minivllm.models.default_model import describe
     except ModuleNotFoundError:

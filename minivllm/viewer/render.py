@@ -40,15 +40,17 @@ IMPORT = re.compile(r'^import (\{[^}]*\}) from "([\w.]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (function|const|let|class) (\w+)", re.MULTILINE)
 
 
-def render(trace: Trace, path: str | Path, name: str | None = None) -> Path:
+def render(trace: Trace, path: str | Path, name: str | None = None, tokenizer: str | Path | None = None) -> Path:
     """Write the page of a trace; returns where it is. name: the heading, by default the file's name.
+
+    tokenizer: the folder of the model or its tokenizer, for the texts of single tokens; the default model's is found.
 
     Raises InputError where the file can't be written, or the trace has no event.
 
     vLLM: none, vLLM draws nothing
     """
     path = Path(path)
-    text = page_text(trace, name or path.name.split(".")[0])
+    text = page_text(trace, name or path.name.split(".")[0], tokenizer=tokenizer)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -57,16 +59,17 @@ def render(trace: Trace, path: str | Path, name: str | None = None) -> Path:
     return path
 
 
-def page_text(trace: Trace, name: str, place: str = "", only: str = "") -> str:
+def page_text(trace: Trace, name: str, place: str = "", only: str = "", tokenizer: str | Path | None = None) -> str:
     """The page as text. Raises InputError for a trace without events.
 
     place: where it opens, as in its address (`e=40&t=blocks`). only: one part of it (`timeline`, `event`, `panel`).
+    tokenizer: see render.
 
     vLLM: none, see render
     """
     if not trace.events:
         raise InputError("The trace has no event: there is nothing to show.")
-    data = msgspec.json.encode(page_data(trace, name, place, only)).decode()
+    data = msgspec.json.encode(page_data(trace, name, place, only, tokenizer)).decode()
     parts = {
         "title": _escaped(name),
         "style": _read("style.css"),

@@ -62,7 +62,7 @@ def test_perfetto_loads_it_and_finds_its_slices(tmp_path: Path) -> None:
             return browser.execute_script(script, selector).replace("\n", " ")
 
         def search(what: str, found: int) -> None:
-            """Search until that many slices are found. The page may lose a key while it is busy, so it is asked again."""
+            """Search until that many slices are found. A busy page may lose a key, so it is asked again."""
 
             def is_found(_: Any) -> bool:
                 if text(FOUND).endswith(f"/ {found}"):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_models import tiny_model
 from viewer_pages import Page
 
 from minivllm.trace import Trace
@@ -51,7 +52,7 @@ def page_of(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
 
     @cache
     def path_of(name: str, trace: Trace) -> Path:
-        return render(trace, folder / f"{name}.html")
+        return render(trace, folder / f"{name}.html", tokenizer=tiny_model())
 
     def open_page(name: str, trace: Trace, address: str = "", dark: bool = False) -> Page:
         page = Page(driver, path_of(name, trace))

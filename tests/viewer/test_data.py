@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_models import tiny_model
 from viewer_pages import traced
 
 from minivllm.errors import InputError
@@ -31,7 +32,9 @@ def test_all_events_are_in_the_page() -> None:
 def test_paths_stay_at_home() -> None:
     """Folders and process ids of whoever recorded it are not in a page that may be attached to a bug report."""
     trace = traced("plain")
-    assert trace.header.environment["model"] not in page_text(trace, "plain")
+    assert tiny_model().name in trace.header.environment["model"]
+    assert str(tiny_model().parent) not in page_text(trace, "plain")
+    assert "pids" not in page_text(trace, "plain")
 
 
 def test_the_page_has_the_size_that_was_promised() -> None:
@@ -43,9 +46,16 @@ def test_the_page_has_the_size_that_was_promised() -> None:
 
 def test_pieces_come_from_the_tokenizer_that_reads_the_prompts_back() -> None:
     trace = traced("three")
-    pieces = page_data(trace, "three")["pieces"]
+    pieces = page_data(trace, "three", tokenizer=tiny_model())["pieces"]
     prompt = next(event for event in trace if event.kind == "render_cmpl")
     assert "".join(pieces[token_id] for token_id in prompt.prompt_token_ids) == prompt.prompt
+
+
+def test_without_the_tokenizer_tokens_have_the_text_that_they_added(tmp_path: Path) -> None:
+    trace = traced("three")
+    pieces = page_data(trace, "three", tokenizer=tmp_path)["pieces"]
+    added = [event for event in trace.filter(kind="detokenize") if event.new_text]
+    assert added and all(pieces[event.new_token_ids[0]] for event in added)
 
 
 def test_a_redacted_trace_has_no_texts() -> None:
