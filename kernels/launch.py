@@ -17,7 +17,7 @@ Launch = Callable[..., None]
 def launch(kernel: Any, grid: tuple[int, ...], **arguments: Any) -> None:
     """Run grid[0] * grid[1] * ... programs of `kernel`. Returns before a GPU has run them.
 
-    vLLM: none, vLLM writes kernel[grid](...) in place
+    vLLM: none, vLLM launches each kernel where it is needed
     """
     kernel[grid](**arguments)
 

@@ -111,7 +111,7 @@ class TritonBackend(AttentionBackend):
     def launch(self, kernel: Any, grid: tuple[int, ...], **arguments: Any) -> None:
         """Launch a kernel: `grid` programs with these arguments (tensors, numbers, constants, num_warps, num_stages).
 
-        vLLM: none, vLLM writes kernel[grid](...) in place
+        vLLM: none, vLLM launches each kernel where it is needed
         """
         launch_kernel(kernel, grid, **arguments)
 

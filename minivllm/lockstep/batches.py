@@ -16,7 +16,7 @@ FIRST_TOKEN = 3  # below are special tokens: end of text is 2
 # name -> (how often a row has it, its values)
 PARAMETERS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "top_k": (0.5, (1, 2, 3, 5, 10, 47, 48, 100, -1, 0)),
-    "top_p": (0.5, (0.01, 0.1, 0.3, 0.5, 0.9, 0.99, 1.0)),
+    "top_p": (0.5, (1e-9, 0.01, 0.1, 0.3, 0.5, 0.9, 0.99, 1.0)),
     "min_p": (0.3, (0.01, 0.1, 0.5, 1.0)),
     "repetition_penalty": (0.3, (0.5, 0.8, 1.2, 2.0)),
     "presence_penalty": (0.3, (-2.0, -1.0, 0.5, 2.0)),

@@ -91,7 +91,7 @@ _TABLE = [
     ("model_forward", "B16", "core", "ModelRunner.model_forward", f"{_RUNNER}._model_forward"),
     ("do_kv_cache_update", "B17", "core", "AttentionBackend.do_kv_cache_update", f"{_TRITON}.do_kv_cache_update"),
     ("attention", "B18", "core", "AttentionBackend.forward", f"{_TRITON}.forward"),
-    ("kernel.launch", None, "core", "TritonBackend.launch", "none, vLLM writes kernel[grid](...) in place",
+    ("kernel.launch", None, "core", "TritonBackend.launch", "none, vLLM launches each kernel where it is needed",
      "below detail 1, or attention_backend torch"),
     ("kernel.program", None, "core", "TritonBackend.launch", "none, vLLM's programs leave no record",
      "below detail 2, or not in Triton's interpreter, or of another layer than the first"),

@@ -170,6 +170,24 @@ def test_a_stop_string_may_lie_across_tokens() -> None:
     assert stream.token_ids == ids
 
 
+def test_what_may_become_a_stop_string_is_held_back_until_the_end() -> None:
+    ids = load_tokenizer(str(tiny_model())).encode("qzjx", add_special_tokens=False)
+    stream = detokenizer([5], stop=["jxx"])
+    shown = []
+    for token in ids:
+        stream.update([token], stop_terminated=False)
+        shown.append(stream.get_next_output_text(finished=False, delta=False))
+    assert shown == ["", "", "q", "qz"]
+    assert stream.get_next_output_text(finished=True, delta=False) == "qzjx"
+
+
+def test_stop_strings_count_only_after_min_tokens() -> None:
+    ids = load_tokenizer(str(tiny_model())).encode("qzqz", add_special_tokens=False)
+    stream = detokenizer([5], stop=["z"], min_tokens=2)
+    assert [stream.update([token], stop_terminated=False) for token in ids] == [None, None, None, "z"]
+    assert stream.output_text == "qzq"
+
+
 @pytest.mark.parametrize(
     ("prompt", "params", "call", "says"),
     [

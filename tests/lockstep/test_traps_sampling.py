@@ -8,7 +8,7 @@ from tiny_models import tiny_model
 
 from minivllm import LLM, SamplingParams
 from minivllm.errors import InputError
-from minivllm.sample.sampler import gather_logprobs, process
+from minivllm.sample.sampler import gather_logprobs, process, random_sample
 from minivllm.sampling_params import SamplingType
 from minivllm.worker.input_batch import CachedRequestState, make_sampling_metadata
 
@@ -66,6 +66,20 @@ def test_top_k_that_is_off_cuts_nothing_beside_a_row_that_cuts() -> None:
         states = rows(SamplingParams(top_k=off), SamplingParams(top_k=2))
         _, after = processed(states, *[[float(i) for i in range(V)]] * 2)
         assert after.isfinite().sum(dim=-1).tolist() == [V, 2]
+
+
+def test_the_likeliest_token_stays_however_small_top_p_is() -> None:
+    _, after = processed(rows(SamplingParams(top_p=1e-9)), [0.0, 3.0, 1.0])
+    assert after[0].isfinite().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_without_a_seed_draws_from_the_engine_beside_one_with_a_seed(seed: int) -> None:
+    probs = torch.full((2, 500), 1 / 500)
+    engines = torch.empty(2, 500).exponential_(generator=torch.Generator().manual_seed(seed))
+    own = torch.empty(500).exponential_(generator=torch.Generator().manual_seed(7))
+    sampled = random_sample(probs, {0: torch.Generator().manual_seed(7)}, torch.Generator().manual_seed(seed))
+    assert sampled.tolist() == [int(own.argmin()), int(engines[1].argmin())]
 
 
 def test_each_request_gets_as_many_logprobs_as_it_asked_for(llm: LLM) -> None:

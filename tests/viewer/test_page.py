@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from viewer_pages import Page, traced
 
 from minivllm.trace import Trace
 from minivllm.trace.explain import explain
+from minivllm.trace.schema import from_raw
 from minivllm.trace.state import State
 from minivllm.viewer import show
 
@@ -176,6 +178,59 @@ def test_batch(page_of: OpenPage) -> None:
         flagged = [int(token["flat"]) for token in page.attributes("#panel .token.here")]
         assert flagged == batch.logits_indices
         assert [int(cut["start"]) for cut in page.attributes("#panel .cut")] == batch.query_start_loc[:-1]
+
+
+def test_attention_reads_and_writes(page_of: OpenPage) -> None:
+    trace = traced("prefix")
+    page = page_of("prefix", trace)
+    for batch in trace.filter(kind="prepare_inputs")[:4]:
+        states = trace.filter(kind="update_states", step=batch.step)[0]
+        page.go(batch.seq, "attention")
+        rows = {row["request"]: row for row in page.attributes("#panel .reads-row")}
+        starts = batch.query_start_loc
+        queries = [end - start for start, end in pairwise(starts)]
+        assert [int(rows[request]["queries"]) for request in states.req_ids] == queries
+        assert [int(rows[request]["keys"]) for request in states.req_ids] == batch.seq_lens
+        assert page.attributes("#panel .writes")[0]["slots"] == str(batch.num_tokens)
+
+
+def with_programs(trace: Trace) -> Trace:
+    """The same trace with one launch of two programs in its first attention; the second finds no work."""
+    attention = pick(trace, "attention")
+    batch = trace.filter(kind="prepare_inputs", step=attention.step)[0]
+    common = {"proc": attention.proc, "t0": attention.t0 + 1, "t1": attention.t1 - 1, "step": attention.step}
+    common["reqs"] = attention.reqs
+    seq = trace.events[-1].seq + 1
+    tiles = [
+        {"keys": [[1, 0, 3, 0]], "row_max": [1.0], "row_sum": [2.0], "correction": [None]},
+        {"keys": [[2, 0, 1, 0]], "row_max": [2.0], "row_sum": [3.0], "correction": [0.5]},
+    ]
+    raw = [
+        {
+            "kind": "kernel.launch",
+            "seq": seq,
+            "parent": attention.seq,
+            "name": "paged_attention_kernel",
+            "grid": [2, 1],
+        },
+        {"kind": "kernel.program", "seq": seq + 1, "parent": seq, "program": [0, 0, 0], "rows": [0], "tiles": tiles}
+        | {"reads": {"q": [[batch.num_tokens - 1, 0, 0]]}, "writes": {"out": [[batch.num_tokens - 1, 0, 0]]}},
+        {"kind": "kernel.program", "seq": seq + 2, "parent": seq, "program": [1, 0, 0]},
+    ]
+    return Trace(trace.header, [*trace.events, *(from_raw({**common, **event}) for event in raw)])
+
+
+def test_attention_walks_the_tiles_of_a_program(page_of: OpenPage) -> None:
+    trace = with_programs(traced("plain"))
+    page = page_of("programs", trace)
+    page.go(pick(trace, "kernel.launch").seq, "attention")
+    programs = page.attributes("#panel .program")
+    assert [(program["program"], program["tiles"]) for program in programs] == [("0 0 0", "2"), ("1 0 0", "0")]
+    assert "2 × 1 programs" in page.text("#event") and "1 do work; 1 find" in page.text("#event")
+    # of the final sum 3 the first tile gives 2 × 0.5, the second the rest
+    walk = page.text("#panel .walk")
+    assert "33.3 %" in walk and "66.7 %" in walk and "0: keys 0–3" in walk and "1: keys 4–5" in walk
+    assert page.complaints() == []
 
 
 def test_text(page_of: OpenPage) -> None:

@@ -20,7 +20,7 @@ export function drawBlocks(host, { e, group, followed, before, after }) {
   const look = { e, group, followed, before, after, held, heldBefore, tags: tagsOf(e, before, after, held, heldBefore), width };
   const tables = drawTables(look);
   const cards = pool <= 42;
-  const gap = cards || tables.arrows.length ? 44 : 20;
+  const gap = cards || tables.arrows.length ? 40 : 20;
   const top = tables.height + gap;
   const info = H("p", { class: "block-info", "aria-live": "polite" });
   const show = (block) => (info.textContent = describeBlock(block, look));
@@ -74,7 +74,7 @@ function drawTables(look) {
   const room = 4;
   const chosen = new Set([...useful, ...others].slice(0, room - 1));
   const rows = [...alive.filter((id) => chosen.has(id)), ...(followed ? [followed] : [])];
-  const parts = [T(0, 14, "block tables", { class: "strong" }), T(LABELS - 12, 14, "tokens", { class: "third", "text-anchor": "end" })];
+  const parts = [T(0, 14, "block tables", { class: "strong" })];
   const columns = Math.floor((width - LABELS) / CELL);
   const longest = Math.max(1, ...rows.map((id) => (after.tables.get(id) || before.tables.get(id) || []).length));
   const own = (after.tables.get(followed) || before.tables.get(followed) || []).length;
@@ -108,7 +108,7 @@ function drawTables(look) {
   });
   const hidden = alive.length - rows.length;
   const height = 22 + rows.length * ROW + 5;
-  if (hidden > 0) parts.push(T(width, 14, `and ${plural(hidden, "request")} more`, { class: "third", "text-anchor": "end" }));
+  parts.push(T(LABELS - 12, 14, hidden > 0 ? `+${hidden} more` : "tokens", { class: "third", "text-anchor": "end" }));
   if (pool <= 42 && longest - first <= 5 && groups.length > 2) parts.push(...overSteps(look, LABELS + 6 * CELL, height));
   return { parts, height, arrows: anchors.length <= 12 ? anchors : [] };
 }

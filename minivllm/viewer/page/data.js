@@ -74,7 +74,10 @@ export const groups = []; // {step, events: [places], open: [events that began b
     if (own[place] != null && events[place].kind === "step") next = own[place];
     steps[place] = own[place] ?? next;
   }
+  const lasting = ["generate", "chat", "run_engine"]; // they hold many steps; all else stays with what holds it
   for (let place = 0; place < events.length; place++) {
+    const { up } = events[place];
+    if (own[place] == null && up?.group && !lasting.includes(up.kind)) steps[place] = up.group.step;
     const step = steps[place] ?? latest;
     latest = Math.max(latest, step);
     if (!seen.has(step)) {

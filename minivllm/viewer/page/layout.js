@@ -28,7 +28,7 @@ export function laneOf(e) {
 export function rowOf(e) {
   const lane = laneOf(e);
   if (lane === 1 || lane === 4) return 0;
-  if (lane === 2 && (e.kind === "preprocess_add_request" || e.kind === "scheduler.add_request" || e.kind === "finish_requests")) return 1;
+  if (lane === 2 && (e.kind === "preprocess_add_request" || e.kind === "scheduler.add_request")) return 1;
   let depth = 0;
   for (let up = e.up; up; up = up.up) if (laneOf(up) === lane) depth += 1;
   return Math.min(depth, LANES[lane].rows - 1);

@@ -157,8 +157,8 @@ function arrow(pair, x, cursor, go, edge) {
   const { send, receive } = pair;
   const e = (send || receive).e;
   const down = e.kind === "core_client.send" || e.kind === "core.receive";
-  const from = send ? x((send.x0 + send.x1) / 2) : x(receive.x0) - 26;
-  const to = receive ? x((receive.x0 + receive.x1) / 2) : x(send.x1) + 26;
+  const from = send ? x(send.x0) : x(receive.x0) - 26;
+  const to = receive ? x(receive.x1) : x(send.x1) + 26;
   const top = TOPS[1] - 2;
   const bottom = TOPS[2] - 1;
   const y0 = down ? top : bottom;
@@ -176,7 +176,13 @@ function arrow(pair, x, cursor, go, edge) {
     const own = side.e.reqs.length === 1 && down;
     const half = width / 2;
     const left = side === send ? middle - half : middle;
-    const radius = side === send ? `M${left + 8},${TOPS[1] + 4}h${half - 8}v16h${-(half - 8)}a8,8 0 0 1 0,-16` : `M${left},${TOPS[1] + 4}h${half - 8}a8,8 0 0 1 0,16h${-(half - 8)}z`;
+    const top = TOPS[1] + 4;
+    const alone = !send || !receive;
+    const radius = alone
+      ? `M${middle - half + 8},${top}h${width - 16}a8,8 0 0 1 0,16h${16 - width}a8,8 0 0 1 0,-16`
+      : side === send
+        ? `M${left + 8},${top}h${half - 8}v16h${8 - half}a8,8 0 0 1 0,-16`
+        : `M${left},${top}h${half - 8}a8,8 0 0 1 0,16h${8 - half}z`;
     parts.push(
       S("g", { class: `slice pill${own ? " own" : ""}${isHere ? " here" : ""}`, style: own ? colour(side.e.reqs[0]) : null, role: "button", tabindex: -1, "data-seq": side.e.seq, "aria-label": `event ${side.e.seq}, ${side.e.kind}`, onclick: () => go(side.e.seq) }, S("path", { d: radius }), title(`${side.e.kind} · message ${e.msg} · ${e.num_bytes} bytes · event ${side.e.seq}`)),
     );
