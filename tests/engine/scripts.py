@@ -20,7 +20,8 @@ def environment(home: Path) -> dict[str, str]:
 def started(script: str, home: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """The script running as a file in `folder`, without a main guard; its output can be read line by line."""
     path = folder / "script.py"
-    path.write_text(script)
+    # tests that run in the background of a shell inherit that Ctrl-C is ignored
+    path.write_text("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + script)
     process = subprocess.Popen(
         [sys.executable, str(path)], env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
