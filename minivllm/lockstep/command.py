@@ -6,6 +6,7 @@ Must not know: what is compared, or how.
 """
 
 import argparse
+import traceback
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,12 +126,14 @@ def find_difference(level: str, workload: Workload, model: str | None = None) ->
     except (InputError, ModelError):
         raise  # of this call, not of the engine
     except Exception as error:
-        return _breakdown("row" if level == "sampler" else "output", 0, error)
+        return _breakdown("row" if level == "sampler" else "step", 0, error)
     return first_difference(level, workload, replayed)
 
 
 def _breakdown(what: str, index: int, error: Exception) -> Difference:
-    return Difference(what, index, BREAKDOWN, "", f"{type(error).__name__}: {error}", f"a {what}")
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    said = f"{type(error).__name__}: {error} (in {place.name}, {place.filename}:{place.lineno})"
+    return Difference(what, index, BREAKDOWN, "", said, f"a {what}")
 
 
 def _count_steps(level: str, workload: Workload) -> int:

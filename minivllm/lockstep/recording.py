@@ -21,10 +21,43 @@ from minivllm.errors import InputError
 Workload = dict[str, Any]
 
 LIST_KEYS = {"scheduler": "workloads", "sampler": "cases", "engine": "scenarios"}
+# of a workload; and of the dict, or the dicts of the list, under one of its keys
 NEEDED_KEYS = {
-    "scheduler": ("name", "config", "eos_token_id", "requests"),
-    "sampler": ("rows",),
-    "engine": ("name", "engine_args", "requests"),
+    "scheduler": {
+        "": ("name", "config", "eos_token_id", "requests"),
+        "config": (
+            "block_size",
+            "num_blocks",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_model_len",
+            "enable_prefix_caching",
+            "enable_chunked_prefill",
+            "long_prefill_token_threshold",
+            "policy",
+        ),
+        "requests": (
+            "id",
+            "arrival_step",
+            "prompt_token_ids",
+            "max_tokens",
+            "min_tokens",
+            "ignore_eos",
+            "stop_token_ids",
+            "priority",
+            "abort_step",
+            "output",
+        ),
+    },
+    "sampler": {
+        "": ("rows",),
+        "rows": ("sampling", "prompt_token_ids", "output_token_ids", "bad_words_token_ids", "logits"),
+    },
+    "engine": {
+        "": ("name", "engine_args", "requests"),
+        "engine_args": (),
+        "requests": ("prompt", "prompt_token_ids", "sampling"),
+    },
 }
 RESULT_KEYS = {"scheduler": ("steps",), "sampler": (), "engine": ("steps", "outputs")}
 ROW_RESULT_KEYS = ("processed_logprobs", "greedy_token")  # a sampler case has its results in its rows
@@ -80,7 +113,7 @@ def without_results(level: str, workload: Workload) -> Workload:
 def has_results(level: str, workload: Workload) -> bool:
     if level == "sampler":
         return all(key in row for row in workload["rows"] for key in ROW_RESULT_KEYS)
-    return all(key in workload for key in RESULT_KEYS[level])
+    return all(isinstance(workload.get(key), list) for key in RESULT_KEYS[level])
 
 
 def numbers(seed: int, count: int) -> range:
@@ -107,13 +140,26 @@ def load(path: Path) -> Recording:
     if not recording.workloads:
         raise InputError(f"{path} is a recording of the {level}, but it is empty.")
     for index, workload in enumerate(recording.workloads):
-        missing = [key for key in NEEDED_KEYS[level] if not isinstance(workload, dict) or key not in workload]
+        missing = [name for where, keys in NEEDED_KEYS[level].items() for name in _missing(workload, where, keys)]
         if missing:
             raise InputError(
                 f"{path}: number {index} of its {LIST_KEYS[level]} has no {' and no '.join(missing)}. "
                 "Is this another format, or a newer one?"
             )
     return recording
+
+
+def _missing(workload: Any, where: str, keys: tuple[str, ...]) -> list[str]:
+    """Which of `keys` the workload lacks, in itself (where is "") or under one of its keys."""
+    if not isinstance(workload, dict):
+        return list(keys)
+    inside = workload.get(where) if where else workload
+    for part in inside if isinstance(inside, list) else [inside]:
+        if not isinstance(part, dict):
+            return [where]
+        if missing := [f"{where}.{key}".strip(".") for key in keys if key not in part]:
+            return missing
+    return []
 
 
 def save(path: Path, recording: Recording) -> None:

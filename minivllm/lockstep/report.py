@@ -44,6 +44,8 @@ def account(level: str, workload: Workload, name: str, difference: Difference, m
             lines += _known_difference(workload)
     elif level == "sampler":
         lines += _row_state(workload, difference)
+    elif difference.phase == BREAKDOWN:
+        lines.append(f"Settings: {workload['engine_args']}")
     elif difference.what == "step":
         lines += _engine_state(workload, difference, model)
     else:

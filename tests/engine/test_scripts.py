@@ -1,12 +1,15 @@
 """Where an LLM can be used: a script without a main guard, a script on stdin, a notebook, another folder."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from engine.helpers import SETTINGS, Surroundings
+from engine.helpers import SETTINGS, Surroundings, greedy
 from engine.scripts import environment
+
+from minivllm import LLM
 
 SCRIPT = """
 from minivllm import LLM, SamplingParams
@@ -39,9 +42,7 @@ asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
-def wanted(local_llm: object) -> str:
-    from engine.helpers import greedy
-
+def wanted(local_llm: LLM) -> str:
     return f"ANSWER {greedy(local_llm, [[5, 6, 7]], 4)[0]}"
 
 
@@ -88,8 +89,6 @@ def test_a_script_on_stdin(tiny_folder: str, surroundings: Surroundings, wanted:
 
 
 def test_cells_of_a_notebook(tiny_folder: str, surroundings: Surroundings, wanted: str) -> None:
-    import json
-
     cells = [line for line in script(tiny_folder).splitlines() if line]
     result = subprocess.run(
         [sys.executable, "-c", KERNEL],

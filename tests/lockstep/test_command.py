@@ -89,7 +89,10 @@ def test_an_engine_that_breaks_down_is_told_as_a_difference(told: Told, monkeypa
 
     monkeypatch.setattr(KVCacheManager, "free", broken)
     assert told(SCHEDULER, "--only", "chunked-1") == 1
-    assert "ZeroDivisionError: oh no" in told.out
+    assert "ZeroDivisionError: oh no (in broken, " in told.out
+    assert told(ENGINE, "--only", "len-cap") == 1
+    assert "len-cap, step 0, event none: our engine breaks down:" in told.out
+    assert "ZeroDivisionError: oh no (in broken, " in told.out
 
 
 def test_a_sampler_difference_is_told_with_its_row(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +143,9 @@ def test_an_output_difference_is_told_with_its_request(told: Told, tmp_path: Pat
         (b'{"workloads": []}', "empty"),
         (b'{"workloads": [], "cases": []}', "is no recording"),
         (b'{"workloads": [{"name": "a"}]}', "has no config"),
+        (b'{"workloads": [{"name": "a", "config": {}, "eos_token_id": 2, "requests": []}]}', "no config.block_size"),
+        (b'{"cases": [{"rows": [3]}]}', "has no rows"),
+        (b'{"cases": [{"rows": [{"sampling": {}}]}]}', "has no rows.prompt_token_ids"),
         (b'{"cases": [5]}', "has no rows"),
         (b'{"scenarios": [{"name": "a", "engine_args": {}}]}', "has no requests"),
         (HARD.read_bytes()[:2000], "cut off"),

@@ -199,3 +199,15 @@ def test_a_chunk_draws_nothing_from_a_seeded_request(llm: LLM) -> None:
     with LLM(str(tiny_model()), multiprocess=False, device="cpu") as unchunked_llm:
         (whole,) = unchunked_llm.generate([list(range(10, 50))], params, use_tqdm=False)
     assert chunked.outputs[0].token_ids == whole.outputs[0].token_ids
+
+
+def test_a_seeded_request_goes_on_with_its_draws_after_a_preemption() -> None:
+    params = SamplingParams(temperature=1.5, seed=5, max_tokens=24, ignore_eos=True)
+    prompts = [list(range(10, 22)), list(range(30, 42))]
+    small_pool = {"block_size": 4, "num_gpu_blocks_override": 14, "max_model_len": 40}
+    with LLM(str(tiny_model()), multiprocess=False, device="cpu", **small_pool) as llm:
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        assert outputs[1].metrics.num_preemptions > 0
+        (alone,) = llm.generate(prompts[1:], params, use_tqdm=False)
+        assert alone.metrics.num_preemptions == 0
+    assert outputs[1].outputs[0].token_ids == alone.outputs[0].token_ids

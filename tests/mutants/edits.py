@@ -22,7 +22,7 @@ CHECKS = {
         f"{LOCKSTEP}/test_traps_sampling.py",
         "tests/sample/test_sampler.py",
     ),
-    "engine": (SCRIPTED, f"{LOCKSTEP}/test_traps_output.py"),
+    "engine": (SCRIPTED, f"{LOCKSTEP}/test_traps_output.py", f"{LOCKSTEP}/test_traps_sampling.py"),
     "llm": (SCRIPTED, f"{LOCKSTEP}/test_traps_output.py"),
 }
 

@@ -77,7 +77,10 @@ export const groups = []; // {step, events: [places], open: [events that began b
   const lasting = ["generate", "chat", "run_engine"]; // they hold many steps; all else stays with what holds it
   for (let place = 0; place < events.length; place++) {
     const { up } = events[place];
-    if (own[place] == null && up?.group && !lasting.includes(up.kind)) steps[place] = up.group.step;
+    if (own[place] == null && lasting.includes(events[place].kind)) {
+      const inside = events[place].children.filter((child) => child.step != null).map((child) => child.step);
+      if (inside.length) steps[place] = Math.min(steps[place] ?? Infinity, inside[0]); // its first child is of the earliest step
+    } else if (own[place] == null && up?.group && !lasting.includes(up.kind)) steps[place] = up.group.step;
     const step = steps[place] ?? latest;
     latest = Math.max(latest, step);
     if (!seen.has(step)) {

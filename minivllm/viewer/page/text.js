@@ -104,7 +104,7 @@ function stopSearch(now) {
       "div",
       { class: "stop-search" },
       H("span", {}, H("b", {}, "found ", H("bdi", {}, `“${visible(last.stop)}”`)), H("div", { class: "third" }, `after ${kept} characters`)),
-      H("div", { class: "letters" }, before.map((letter, i) => H("span", { title: `character ${offset + i}` }, visibleLetter(letter))), H("i", { class: "knife", title: `cut at ${kept}` }), [...last.stop].map((letter) => H("span", { class: "struck" }, visibleLetter(letter)))),
+      H("div", { class: "letters" }, before.map((letter, i) => H("span", { title: `character ${offset + i}` }, visibleLetter(letter))), H("i", { class: "knife", title: `cut at ${kept}` }), [...last.stop].slice(0, 16).map((letter) => H("span", { class: "struck" }, visibleLetter(letter)))),
       H("span", { class: "loss" }, `cut at ${kept}`),
     ),
   ];

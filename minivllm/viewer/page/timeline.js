@@ -50,7 +50,9 @@ export function drawTimeline(host, cursor, only, go) {
     body.append(slice(item, x, width, only, go));
   }
   const pairs = messages(drawn);
-  for (const pair of pairs) body.append(...arrow(pair, x, cursor, go, LEFT + width));
+  const starts = pairs.map((pair) => x((pair.send || pair.receive).x0)).sort((a, b) => a - b);
+  const crowded = starts.some((start, i) => i && start - starts[i - 1] < 130); // then a pill has its request's number alone
+  for (const pair of pairs) body.append(...arrow(pair, x, cursor, go, LEFT + width, crowded));
   if (here) {
     if (here.lane !== 1) body.append(slice(here, x, width, only, go, true));
     const edge = Math.min(LEFT + width, Math.max(LEFT, x(here.x1)));
@@ -153,7 +155,7 @@ function messages(items) {
   return pairs;
 }
 
-function arrow(pair, x, cursor, go, edge) {
+function arrow(pair, x, cursor, go, edge, crowded) {
   const { send, receive } = pair;
   const e = (send || receive).e;
   const down = e.kind === "core_client.send" || e.kind === "core.receive";
@@ -167,7 +169,7 @@ function arrow(pair, x, cursor, go, edge) {
   const angle = Math.atan2(y1 - y0, to - from || 0.01);
   const head = (a) => `${to - 6 * Math.cos(angle + a)},${y1 - 6 * Math.sin(angle + a)}`;
   const parts = [S("path", { d: `M${from},${y0}L${to},${y1}M${head(0.45)}L${to},${y1}L${head(-0.45)}`, class: "message", "data-slope": slope })];
-  const text = `${digitOf(e)} ${e.message_type}${view.zoom ? ` ${e.num_bytes} B` : ""}`.trim();
+  const text = crowded ? digitOf({ ...e, kind: "core_client.send" }) || e.message_type : `${digitOf(e)} ${e.message_type} ${e.num_bytes} B`.trim();
   const width = textWidth(text, 12, 600) + 18;
   const middle = Math.max(LEFT + width / 2, Math.min(edge - width / 2 - 1, (from + to) / 2));
   for (const side of [send, receive]) {
