@@ -142,6 +142,7 @@ def run_trace(arguments: argparse.Namespace) -> int:
     """Answer one prompt, streaming; then print its life and say where the trace is."""
     from minivllm.trace import load
     from minivllm.trace.table import format_life
+    from minivllm.viewer.render import render
 
     prompt = _read_prompt(arguments)
     path = _trace_path(arguments.out, prompt)
@@ -153,7 +154,9 @@ def run_trace(arguments: argparse.Namespace) -> int:
     print()
     print(format_life(trace, output.request_id))
     print()
+    page = render(trace, path.with_suffix(".html"), path.stem)
     print(f"The trace, {len(trace)} events: {path}")
+    print(f"The same as a page, to open in a browser: {page}")
     print("Next:")
     print(f"  minivllm why {path} {output.request_id}             why it went this way, and where the time went")
     print(f"  minivllm export {path} --to chrome   a timeline for ui.perfetto.dev")
