@@ -27,7 +27,7 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test lint kernels-full traces refs docs format clean distclean reinstall
+.PHONY: help setup trace test lint kernels-full traces refs notebooks docs format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
@@ -63,6 +63,10 @@ refs: $(STAMP) ## check the references to vLLM's source, and write docs/vllm-map
 	@$(PY) -m minivllm refs check
 	@$(PY) -m minivllm refs map
 	@$(PY) -m minivllm refs drift --page
+
+notebooks: $(STAMP) ## execute every notebook in notebooks/ (there are none yet)
+	@set -- notebooks/*.ipynb; [ -e "$$1" ] || { echo "notebooks/ holds no notebook yet: nothing to execute."; exit 0; }; \
+	  $(PY) -m jupyter nbconvert --to notebook --execute --inplace "$$@"
 
 docs: $(STAMP) ## write the numbers in the docs anew from the traces, and build the site: build/docs/docs/index.html
 	@$(PY) docs/facts.py

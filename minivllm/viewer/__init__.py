@@ -4,7 +4,7 @@
     viewer.render(trace, "run.html")
     viewer.show(trace, "blocks", event=40)
 
-Owns: the page (page/*.html, *.css, *.js) and what goes into it.
+Owns: the page (page-files/*.html, *.css, *.js) and what goes into it.
 Interface: render, page_text; show, for notebooks.
 Must not know: the engine. A trace is all that it needs; no torch, no network.
 """

@@ -2,7 +2,7 @@
 
 Owns: how data, style and scripts are put into the page.
 Interface: render, page_text.
-Must not know: what the page shows, or how (page/*.js).
+Must not know: what the page shows, or how (page-files/*.js).
 
 The scripts are ES modules. A browser loads no modules from disk, so each becomes a function in one script that returns
 what the module exports; they follow each other so that a module stands behind those that it imports.
@@ -17,7 +17,7 @@ from minivllm.errors import InputError
 from minivllm.trace.replay import Trace
 from minivllm.viewer.data import page_data
 
-PAGE = Path(__file__).with_name("page")
+PAGE = Path(__file__).with_name("page-files")
 MODULES = (
     "data.js",
     "state.js",

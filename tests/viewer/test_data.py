@@ -80,7 +80,7 @@ def test_every_kind_has_its_sources() -> None:
 
 
 def test_every_kind_has_a_sentence() -> None:
-    script = (Path(__file__).parents[2] / "minivllm/viewer/page/sentences.js").read_text()
+    script = (Path(__file__).parents[2] / "minivllm/viewer/page-files/sentences.js").read_text()
     table = script[script.index("const SAY = {") :]
     for kind in KINDS:
         assert re.search(rf'^  "?{re.escape(kind)}"?:', table, re.MULTILINE), kind
