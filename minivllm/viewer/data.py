@@ -4,7 +4,8 @@ Owns: the shape of the page's data.
 Interface: page_data.
 Must not know: HTML.
 
-The page replays the engine's state from the events by itself (page-files/state.js); tests compare it with Trace.state_at.
+The page replays the engine's state from the events by itself (page-files/state.js); tests compare it with
+Trace.state_at.
 """
 
 from pathlib import Path, PurePath
