@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 from engine.helpers import SETTINGS, Surroundings, greedy
 from engine.scripts import environment
+from nbclient import NotebookClient
 
 from minivllm import LLM
 
@@ -99,3 +101,15 @@ def test_cells_of_a_notebook(tiny_folder: str, surroundings: Surroundings, wante
         timeout=120,
     )
     check(result, wanted, surroundings)
+
+
+def test_a_real_notebook(
+    tiny_folder: str, surroundings: Surroundings, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(surroundings.home).items():
+        monkeypatch.setenv(name, value)
+    cells = [nbformat.v4.new_code_cell(line) for line in [*script(tiny_folder).splitlines(), "llm.shutdown()"] if line]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    texts = [output.text for cell in notebook.cells for output in cell.outputs if output.output_type == "stream"]
+    assert wanted in "".join(texts).splitlines()
