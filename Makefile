@@ -9,6 +9,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?=
 TORCH_INDEX ?=
 EXTRAS := engine,test,docs,tested
+VLLM_ENV := build/vllm-env
 PROMPT :=
 ARGS :=
 export PROMPT
@@ -27,7 +28,7 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test lint kernels-full traces refs notebooks docs format clean distclean reinstall
+.PHONY: help setup trace test lint mutants vllm-env kernels-full traces refs notebooks docs format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
@@ -52,6 +53,12 @@ test: lint ## lint, then all tests
 lint: $(STAMP) ## ruff, and the rules of which layer may import which
 	@$(PY) -m ruff check .
 	@$(PY) $(VENV)/bin/lint-imports --no-logo
+
+mutants: $(STAMP) ## plant every wrong edit of tests/mutants in turn, and see that the tests notice (a quarter of an hour)
+	@$(PY) tests/mutants/run.py $(ARGS)
+
+vllm-env: ## build, in VLLM_ENV (default build/vllm-env), an environment with the real vLLM 0.22.0 for CPU to record from
+	@bash traces/vllm-0.22.0/vllm_env.sh "$(VLLM_ENV)"
 
 kernels-full: $(STAMP) ## the kernels over all combinations of shapes (half an hour or so; make test takes a cover of them)
 	@KERNELS_FULL=1 $(PY) -m pytest tests/kernels $(ARGS)
