@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?=
 TORCH_INDEX ?=
 EXTRAS := engine,test,docs,tested
-VLLM_ENV := build/vllm-env
+VLLM_ENV := .vllm-env
 PROMPT :=
 ARGS :=
 export PROMPT
@@ -57,7 +57,7 @@ lint: $(STAMP) ## ruff, and the rules of which layer may import which
 mutants: $(STAMP) ## plant every wrong edit of tests/mutants in turn, and see that the tests notice (a quarter of an hour)
 	@$(PY) tests/mutants/run.py $(ARGS)
 
-vllm-env: ## build, in VLLM_ENV (default build/vllm-env), an environment with the real vLLM 0.22.0 for CPU to record from
+vllm-env: ## build, in VLLM_ENV (default .vllm-env), an environment with the real vLLM 0.22.0 for CPU to record from
 	@bash traces/vllm-0.22.0/vllm_env.sh "$(VLLM_ENV)"
 
 kernels-full: $(STAMP) ## the kernels over all combinations of shapes (half an hour or so; make test takes a cover of them)
