@@ -158,9 +158,9 @@ def run_trace(arguments: argparse.Namespace) -> int:
     print(f"The trace, {len(trace)} events: {path}")
     print(f"The same as a page, to open in a browser: {page}")
     print("Next:")
-    print(f"  minivllm why {path} {output.request_id}             why it went this way, and where the time went")
-    print(f"  minivllm export {path} --to chrome   a timeline for ui.perfetto.dev")
-    print("  minivllm record                       other stories: chunks, prefix hits, preemption, …")
+    print(f"  why it went this way, and where the time went   minivllm why {path} {output.request_id}")
+    print(f"  a timeline for ui.perfetto.dev                  minivllm export {path} --to chrome")
+    print("  other stories: chunks, hits, preemption, …      minivllm record")
     return 0
 
 
