@@ -21,7 +21,6 @@ from minivllm.sampling_params import SamplingParams
 logger = logging.getLogger(__name__)
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer decodes half a character to
-MAX_HALF_TOKENS = 3  # a character has at most four bytes
 
 
 class TextStream:
@@ -33,7 +32,10 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], params: SamplingParams) -> None:
         self.tokenizer = tokenizer
         self.skip_special_tokens = params.skip_special_tokens
-        self.stream, self.said_before = self._after_prompt(list(prompt_ids))
+        self.stream = DecodeStream(ids=list(prompt_ids), skip_special_tokens=self.skip_special_tokens)
+        # primed with half a character at the end, the stream gives out the whole prompt together with the other half
+        prompt = tokenizer.decode(list(prompt_ids), skip_special_tokens=self.skip_special_tokens)
+        self.said_before = prompt if prompt.endswith(REPLACEMENT) else ""
         self.special_tokens: dict[int, str] = {}  # only if no space may stand between two of them
         if not (params.skip_special_tokens or params.spaces_between_special_tokens):
             added = tokenizer.get_added_tokens_decoder()
@@ -49,31 +51,8 @@ class TextStream:
                 text = special  # as it is written, without the space that the decoder puts before it
             self.last_was_special = special is not None
         if text and self.said_before:
-            text, self.said_before = text.removeprefix(self.said_before), ""
+            text, self.said_before = _without_common_start(text, self.said_before), ""
         return text or ""
-
-    def _after_prompt(self, prompt_ids: list[int]) -> tuple[DecodeStream, str]:
-        """The stream as it stands after the prompt, and what it will give out again of the prompt's own text.
-
-        A stream that is primed with half a character at the end would give out the whole prompt with the other half
-        (as vLLM's does). So it is primed with what comes before, and the half is fed to it.
-        """
-        for num_half in range(min(MAX_HALF_TOKENS, len(prompt_ids)) + 1):
-            num_whole = len(prompt_ids) - num_half
-            text = self._decode(prompt_ids[:num_whole])
-            if not text.endswith(REPLACEMENT):
-                break
-        else:  # bytes that no text has: nothing of them belongs to what follows
-            return DecodeStream(skip_special_tokens=self.skip_special_tokens), ""
-        stream = DecodeStream(ids=prompt_ids[:num_whole], skip_special_tokens=self.skip_special_tokens)
-        if num_half == 0:
-            return stream, ""
-        for token_id in prompt_ids[num_whole:]:
-            stream.step(self.tokenizer, token_id)
-        return stream, self._decode(prompt_ids).rstrip(REPLACEMENT).removeprefix(text)
-
-    def _decode(self, token_ids: list[int]) -> str:
-        return self.tokenizer.decode(token_ids, skip_special_tokens=self.skip_special_tokens)
 
     def _protected_step(self, token_id: int) -> str | None:
         try:
@@ -84,6 +63,7 @@ class TextStream:
                 raise
             logger.warning("The tokens so far are no valid text (%s): decoding starts afresh at %d.", error, token_id)
             self.stream = DecodeStream(skip_special_tokens=self.skip_special_tokens)
+            self.said_before = ""
             return self.stream.step(self.tokenizer, token_id)
 
 
@@ -162,6 +142,11 @@ class IncrementalDetokenizer:
             return ""
         self._last_output_text_offset = length
         return self.output_text[start:length]
+
+
+def _without_common_start(text: str, other: str) -> str:
+    pairs = enumerate(zip(text, other, strict=False))
+    return text[next((place for place, pair in pairs if pair[0] != pair[1]), min(len(text), len(other))) :]
 
 
 def check_stop_strings(

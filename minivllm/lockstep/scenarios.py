@@ -82,7 +82,8 @@ def _ids(random: Random, length: int, **sampling: Any) -> Request:
 def _unicode(random: Random) -> MadeOf:
     texts = random.sample(TEXTS, 4)
     cut = [_text(text[: random.randint(1, len(text))], max_tokens=random.randint(1, 14)) for text in texts]
-    odd_bytes = [random.randint(100, 280) for _ in range(6)]  # single bytes of the vocabulary: no whole characters
+    # single bytes of the vocabulary, no whole characters; at the end a whole one (docs/differences.md says why)
+    odd_bytes = [*(random.randint(100, 280) for _ in range(6)), 260]
     cut.append({"prompt": None, "prompt_token_ids": odd_bytes, "sampling": {"max_tokens": 10, "logprobs": 2}})
     return {}, cut
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lockstep.recordings import FOLDER, KNOWN_BUG, recording
+from lockstep.recordings import FOLDER, KNOWN_BUG, files, recording
 
 from minivllm.__main__ import main
 from minivllm.core.kv_cache_manager import KVCacheManager
-from minivllm.lockstep.recording import Recording, load, save
+from minivllm.lockstep.recording import LIST_KEYS, Recording, load, save
 from minivllm.lockstep.scenarios import FAMILIES as SCENARIO_FAMILIES
 from minivllm.lockstep.workloads import FAMILIES
 from minivllm.sample import sampler
@@ -193,6 +193,12 @@ def test_record_without_vllm_says_how_to_get_it(told: Told, tmp_path: Path) -> N
     assert "make vllm-env" in told.err
     assert not list(tmp_path.iterdir())
     assert "vllm" not in sys.modules
+
+
+def test_the_name_of_a_recording_says_its_level() -> None:
+    for level in LIST_KEYS:
+        assert files(level) and all(recording(name).level == level for name in files(level))
+    assert sum(len(files(level)) for level in LIST_KEYS) == len(list(FOLDER.glob("*.json*"))) - 2  # known bugs
 
 
 def test_the_recordings_can_all_be_recorded_again() -> None:

@@ -5,13 +5,10 @@ complete. Ours gives out that character (docs/differences.md).
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lockstep.recordings import KNOWN_BUG_TEXT, recording
 from lockstep.scripted import TokenizerCache, replay_scripted
-
-from minivllm.lockstep import replay_engine
 
 SCENARIOS = {scenario["name"]: scenario for scenario in recording(KNOWN_BUG_TEXT).workloads}
 
@@ -38,15 +35,3 @@ def test_ours_begins_with_the_character_that_the_prompt_left_half(name: str, tok
         assert theirs.startswith(whole_characters) and theirs.endswith(mine)
         assert not mine.startswith(whole_characters)
     assert different == 1
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_all_but_the_text_is_equal_with_the_real_model(name: str, default_model_path: Path) -> None:
-    scenario = SCENARIOS[name]
-    replayed = replay_engine(scenario)
-
-    def tokens(outputs: list[dict[str, Any]]) -> list[tuple[list[int], str]]:
-        return [(output["outputs"][0]["token_ids"], output["outputs"][0]["finish_reason"]) for output in outputs]
-
-    assert replayed["steps"] == scenario["steps"]
-    assert tokens(replayed["outputs"]) == tokens(scenario["outputs"])

@@ -32,7 +32,7 @@ from mutants.plant import plant  # noqa: E402
 
 SAMPLE_SEED = 22
 AT_ONCE = 2  # processes
-SECONDS_FOR_A_TEST = 60  # an edit can make the engine run for ever: that is noticed too
+SECONDS_FOR_A_TEST = 20  # an edit can make the engine run for ever: that is noticed too
 FORK = get_context("fork")  # a child has at once what `preload` has imported
 
 

@@ -24,6 +24,7 @@ def test_an_edit_can_be_planted(edit: Edit) -> None:
     assert ast.dump(ast.parse(edited(source, edit))) != ast.dump(ast.parse(source))
 
 
+@pytest.mark.slow
 def test_ten_of_them_are_caught(default_model_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--sample", "10", "--tests", "1", "--trust"]
     result = subprocess.run(command, capture_output=True, text=True)
