@@ -28,7 +28,7 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test lint mutants vllm-env kernels-full traces refs notebooks docs format clean distclean reinstall
+.PHONY: help setup trace test lint mutants vllm-env kernels-full labs-full traces refs notebooks docs screenshots format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
@@ -71,13 +71,18 @@ refs: $(STAMP) ## check the references to vLLM's source, and write docs/vllm-map
 	@$(PY) -m minivllm refs map
 	@$(PY) -m minivllm refs drift --page
 
-notebooks: $(STAMP) ## execute every notebook in notebooks/ (there are none yet)
-	@set -- notebooks/*.ipynb; [ -e "$$1" ] || { echo "notebooks/ holds no notebook yet: nothing to execute."; exit 0; }; \
-	  $(PY) -m jupyter nbconvert --to notebook --execute --inplace "$$@"
+labs-full: $(STAMP) ## the labs with all seeds, and a longer search (several minutes; make test takes a part of them)
+	@LABS_FULL=1 $(PY) -m pytest tests/labs $(ARGS)
+
+notebooks: $(STAMP) ## execute all notebooks and write their outputs anew (notebooks/NN_name.py is what one edits)
+	@$(PY) -m minivllm.notebook.build $(ARGS)
 
 docs: $(STAMP) ## write the numbers in the docs anew from the traces, and build the site: build/docs/docs/index.html
 	@$(PY) docs/facts.py
 	@$(PY) -m sphinx -q -W --keep-going -b html -c docs . build/docs
+
+screenshots: $(STAMP) ## take the pictures of the page in README.md and docs/ anew (needs Chromium and its driver)
+	@$(PY) docs/screenshots.py
 
 format: $(STAMP) ## let ruff lay out the code
 	@$(PY) -m ruff check --fix .

@@ -39,7 +39,7 @@ def value(fact: str, folder: Path = TRACES) -> str:
     if name not in trace_facts.QUANTITIES:
         raise ValueError(f"fact {fact!r}: there is no quantity {name!r}")
     traces = sorted(folder.glob("*.jsonl.gz")) if scenario == "all" else []
-    about = [load(path.name.split(".")[0], folder) for path in traces] if traces else load(scenario, folder)
+    about = [load(path.name.removesuffix(".jsonl.gz"), folder) for path in traces] if traces else load(scenario, folder)
     others = {word: load(word, folder) for word in arguments if (folder / f"{word}.jsonl.gz").exists()}
     try:
         found = trace_facts.QUANTITIES[name](about, *(others.get(word, word) for word in arguments))

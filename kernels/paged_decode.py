@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from minivllm_kernels.launch import Launch, check_cache, check_heads, launch, padded_head_size
-from minivllm_kernels.tile_ops import attend
+from minivllm_kernels.tile_ops import attend_tiles
 from minivllm_kernels.tuning import ReadTuning, tuning_for
 
 
@@ -43,6 +43,7 @@ def paged_decode_kernel(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 2D form with one token a sequence)
     """
+    # >>> lab 10.2 load the queries of this KV head, attend to all keys, divide, store
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     seq_len = tl.load(seq_lens + row)
@@ -51,31 +52,16 @@ def paged_decode_kernel(
     mask = (heads < G)[:, None] & (dims < D)[None, :]
     numbers = (kv_head * G + heads)[:, None] * D + dims[None, :]
     query = tl.load(q + row * q_stride + numbers, mask=mask, other=0.0)
-    _, row_sum, acc = attend(
-        query,
-        tl.zeros([G2], tl.int32) + seq_len - 1,
-        k_cache + kv_head * head_stride,
-        v_cache + kv_head * head_stride,
-        block_table + row * table_stride,
-        tl.full([G2], float("-inf"), tl.float32),
-        tl.zeros([G2], tl.float32),
-        tl.zeros([G2, D2], tl.float32),
-        0,
-        tl.cdiv(seq_len, TILE),
-        seq_len,
-        scale,
-        block_stride,
-        page_stride,
-        D,
-        D2,
-        BLOCK_SIZE,
-        TILE,
-        MASKED=True,
-        SLIDING_WINDOW=0,
-        SOFTCAP=0.0,
+    k_head = k_cache + kv_head * head_stride
+    v_head = v_cache + kv_head * head_stride
+    table = block_table + row * table_stride
+    num_tiles = tl.cdiv(seq_len, TILE)
+    _, row_sum, acc = attend_tiles(
+        query, k_head, v_head, table, 0, num_tiles, seq_len, scale, block_stride, page_stride, D, D2, BLOCK_SIZE, TILE
     )
     row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)  # a padding row: 0 / 1
     tl.store(out + row * out_stride + numbers, acc / row_sum[:, None], mask=mask)
+    # <<< lab 10.2
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -108,46 +94,32 @@ def paged_decode_segments_kernel(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 3D form)
     """
+    # >>> lab 10.4 attend to the keys of this segment, store what reduce_segments_kernel needs
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     segment = tl.program_id(2)
     seq_len = tl.load(seq_lens + row)
     tiles_per_segment = tl.cdiv(seq_len, SEGMENTS * TILE)
-    first_tile = segment * tiles_per_segment
-    if first_tile * TILE >= seq_len:
+    first = segment * tiles_per_segment
+    last = tl.minimum(first + tiles_per_segment, tl.cdiv(seq_len, TILE))
+    if first * TILE >= seq_len:
         return
     heads = tl.arange(0, G2)
     dims = tl.arange(0, D2)
     mask = (heads < G)[:, None] & (dims < D)[None, :]
     query_heads = kv_head * G + heads
     query = tl.load(q + row * q_stride + query_heads[:, None] * D + dims[None, :], mask=mask, other=0.0)
-    row_max, row_sum, acc = attend(
-        query,
-        tl.zeros([G2], tl.int32) + seq_len - 1,
-        k_cache + kv_head * head_stride,
-        v_cache + kv_head * head_stride,
-        block_table + row * table_stride,
-        tl.full([G2], float("-inf"), tl.float32),
-        tl.zeros([G2], tl.float32),
-        tl.zeros([G2, D2], tl.float32),
-        first_tile,
-        tl.minimum(first_tile + tiles_per_segment, tl.cdiv(seq_len, TILE)),
-        seq_len,
-        scale,
-        block_stride,
-        page_stride,
-        D,
-        D2,
-        BLOCK_SIZE,
-        TILE,
-        MASKED=True,
-        SLIDING_WINDOW=0,
-        SOFTCAP=0.0,
+    k_head = k_cache + kv_head * head_stride
+    v_head = v_cache + kv_head * head_stride
+    table = block_table + row * table_stride
+    row_max, row_sum, acc = attend_tiles(
+        query, k_head, v_head, table, first, last, seq_len, scale, block_stride, page_stride, D, D2, BLOCK_SIZE, TILE
     )
     places = (row * (tl.num_programs(1) * G) + query_heads) * SEGMENTS + segment
     tl.store(segment_max + places, row_max, mask=heads < G)
     tl.store(segment_sum + places, row_sum, mask=heads < G)
     tl.store(segment_acc + places[:, None] * D + dims[None, :], acc, mask=mask)
+    # <<< lab 10.4
 
 
 @triton.jit
@@ -167,6 +139,7 @@ def reduce_segments_kernel(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::reduce_segments
     """
+    # >>> lab 10.4 join the segments that were written, each with its weight
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     seq_len = tl.load(seq_lens + row)
@@ -187,6 +160,7 @@ def reduce_segments_kernel(
     acc = tl.sum(parts * weights[:, None], 0)
     total = tl.where(total == 0.0, 1.0, total)  # a padding row: 0 / 1
     tl.store(out + row * out_stride + head * D + dims, acc / total, mask=in_head)
+    # <<< lab 10.4
 
 
 def paged_decode(

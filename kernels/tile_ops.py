@@ -40,12 +40,14 @@ def softmax_step(row_max, row_sum, scores, scale):
 
     vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
     """
+    # >>> lab 10.2 take the tile into maximum and sum; give its weights and the factor
     new_max = tl.maximum(row_max, tl.max(scores, 1) * scale)
     # in a row that has seen no key yet, -inf - -inf would be NaN
     finite = tl.where(new_max == float("-inf"), 0.0, new_max)
     weights = tl.math.exp2(scores * scale - finite[:, None])
     correction = tl.math.exp2(row_max - finite)
     return new_max, row_sum * correction + tl.sum(weights, 1), weights, correction
+    # <<< lab 10.2
 
 
 @triton.jit
@@ -107,3 +109,50 @@ def attend(
         v = tl.load(v_head + lines[:, None] + dims[None, :], mask=mask, other=0.0)
         acc = acc * correction[:, None] + dot(weights.to(v.dtype), v)
     return row_max, row_sum, acc
+
+
+@triton.jit
+def attend_tiles(
+    query,  # [M, D2], rows of one token
+    k_head,  # pointer to this KV head in block 0
+    v_head,
+    table_row,  # pointer to the sequence's block ids
+    first_tile,
+    last_tile,  # exclusive
+    seq_len,  # keys from here on don't exist, and their slots hold anything
+    scale,
+    block_stride,  # elements from block to block
+    page_stride,  # elements from token to token within a block
+    D: tl.constexpr,
+    D2: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Walk over the tiles first_tile..last_tile - 1 of a sequence's keys, for a token that sees all of them.
+
+    It is `attend` without window and cap. Scores are multiplied by scale * LOG2E, so that e^x is a power of two. Gives
+    row_max float32[M], the largest of them, row_sum float32[M] and acc float32[M, D2], the sums of 2^(score - row_max)
+    and of that times V. Without a tile they are -inf, 0 and 0.
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its loop over tiles)
+    """
+    # >>> lab 10.2 walk over the tiles: find the keys, score them, carry the sums on
+    dims = tl.arange(0, D2)
+    row_max = tl.full([query.shape[0]], float("-inf"), tl.float32)
+    row_sum = tl.zeros([query.shape[0]], tl.float32)
+    acc = tl.zeros([query.shape[0], D2], tl.float32)
+    for tile in range(first_tile, last_tile):
+        places = tile * TILE + tl.arange(0, TILE)
+        exists = places < seq_len
+        # masked too: the row of the table may end with the sequence's last block
+        blocks = tl.load(table_row + places // BLOCK_SIZE, mask=exists, other=0).to(tl.int64)
+        lines = blocks * block_stride + places % BLOCK_SIZE * page_stride
+        mask = exists[:, None] & (dims < D)[None, :]
+        k = tl.load(k_head + lines[:, None] + dims[None, :], mask=mask, other=0.0)
+        scores = tl.where(exists[None, :], dot(query, tl.trans(k)), float("-inf"))
+        row_max, row_sum, weights, correction = softmax_step(row_max, row_sum, scores, scale * LOG2E)
+        # V of keys that don't exist must be 0: a weight of 0 times NaN is NaN
+        v = tl.load(v_head + lines[:, None] + dims[None, :], mask=mask, other=0.0)
+        acc = acc * correction[:, None] + dot(weights.to(v.dtype), v)
+    return row_max, row_sum, acc
+    # <<< lab 10.2

@@ -7,6 +7,7 @@ Must not know: how anything is done.
 
 import argparse
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -28,10 +29,21 @@ MODULE_COMMANDS = (
     ("export", "minivllm.trace.commands", "_export", "a trace for Perfetto, as CSV, or as OpenTelemetry spans"),
     ("view", "minivllm.viewer.commands", "", "a trace as one page to look at in a browser"),
     ("lockstep", "minivllm.lockstep.command", "", "compare the engine with recordings of the real vLLM"),
+    ("lab", "minivllm.labs.cli", "", "build parts of the engine, graded by what the real vLLM decided"),
     ("refs", "minivllm.refs.cli", "", "check the references to vLLM's source; what moved in another version"),
     ("kernels", "minivllm.kernels_cli", "", "compile the Triton kernels for a GPU; show what a launch touched"),
 )
-BENCH_COMMANDS = (("gpu", "minivllm.bench_gpu", "", "a random model of 1B-like shapes, end to end on a CUDA GPU"),)
+BENCH_COMMANDS = (
+    ("throughput", "minivllm.bench.commands", "_throughput", "64 requests together and one alone: tokens a second"),
+    ("latency", "minivllm.bench.commands", "_latency", "first token and step time, by batch and by context"),
+    ("scheduler", "minivllm.bench.commands", "_scheduler", "what a step costs without the model"),
+    ("tracing", "minivllm.bench.commands", "_tracing", "what a trace costs, at each detail"),
+    ("startup", "minivllm.bench.commands", "_startup", "from nothing to the first token"),
+    ("kernels", "minivllm.bench.commands", "_kernels", "this machine's limits, and how far the kernels are from them"),
+    ("memory", "minivllm.bench.commands", "_memory", "peak, growth over many requests, size of the pool"),
+    ("page", "minivllm.bench.commands", "_page", "write docs/performance.md from the results in traces/bench/"),
+    ("gpu", "minivllm.bench.gpu", "", "a random model of 1B-like shapes, end to end on a CUDA GPU"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -224,6 +236,7 @@ def _trace_path(out: Path, prompt: str) -> Path:
 
 def run_record(arguments: argparse.Namespace) -> int:
     """Write the traces of named scenarios, or compare them with those that are there; status 1 if one differs."""
+    from minivllm.attention.triton_mode import prepare_triton
     from minivllm.scenarios import SCENARIOS, get_scenario, run_scenario, write_table_of_traces
 
     names = list(SCENARIOS) if arguments.all else arguments.scenario
@@ -232,11 +245,14 @@ def run_record(arguments: argparse.Namespace) -> int:
         for scenario in SCENARIOS.values():
             print(f"{scenario.name:<{width}}  {scenario.shows}")
         return 0
+    if any(get_scenario(name).needs_triton for name in names):
+        prepare_triton("triton", "cpu")  # before the first engine imports triton
     different = 0
     for place, name in enumerate(names, start=1):
         path = arguments.out / f"{get_scenario(name).name}.jsonl.gz"
-        if arguments.check and SCENARIOS[name].free_running:
-            print(f"[{place}/{len(names)}] {name}: recorded once, not compared", flush=True)
+        reason = _why_left_alone(SCENARIOS[name], path, arguments)
+        if reason is not None:
+            print(f"[{place}/{len(names)}] {name}: {reason}", flush=True)
         elif arguments.check:
             difference = _compare_with_new(path, get_scenario(name), arguments.model)
             different += difference is not None
@@ -247,6 +263,14 @@ def run_record(arguments: argparse.Namespace) -> int:
     if not arguments.check:
         write_table_of_traces(arguments.out)
     return 1 if different else 0
+
+
+def _why_left_alone(scenario: Any, path: Path, arguments: argparse.Namespace) -> str | None:
+    if scenario.once and (arguments.check or (arguments.all and path.exists())):
+        return "recorded once, and kept"
+    if scenario.needs_triton and arguments.all and importlib.util.find_spec("triton") is None:
+        return "needs triton, which is not installed here"
+    return None
 
 
 def _compare_with_new(path: Path, scenario: Any, model: str | None) -> str | None:

@@ -18,7 +18,7 @@ from minivllm.errors import InputError, UnknownNameError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
-AttentionBackendName = Literal["auto", "torch", "triton"]
+AttentionBackendName = Literal["auto", "torch", "fast", "triton", "reference"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 TraceClock = Literal["monotonic", "logical"]
 
@@ -26,6 +26,37 @@ DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
 DEFAULT_MAX_NUM_SEQS = 256
 MAX_INT = 2**63 - 1  # what can be sent to the core
 CPU_KV_CACHE_BYTES = 256 * 1024 * 1024
+
+
+WATCHABLE = ("query", "key", "value", "output")  # of attention, by token
+
+
+class TraceWatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which values a trace at detail 2 has, beside the likeliest tokens of each row. Layers, heads and positions count
+    from 0, steps from 1. Raises InputError for anything else.
+
+    vLLM: none, vLLM writes no trace
+    """
+
+    steps: tuple[int, ...] | None = None  # of the core; None: all
+    layers: tuple[int, ...] = (0,)  # whose tensors, and whose programs in Triton's interpreter
+    positions: tuple[int, ...] = ()  # tokens of which these are recorded
+    tensors: tuple[str, ...] = WATCHABLE
+    kv_heads: tuple[int, ...] = ()  # heads of which all K and V that a row reads are recorded
+    early_layers: tuple[int, ...] = ()  # after which the head is read, as if they were the last
+    weights_on: tuple[int, ...] = ()  # positions: the attention that each row's last token pays to them, in every layer
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tensors, tuple) or set(self.tensors) - set(WATCHABLE):
+            raise InputError(f"tensors={self.tensors!r} of trace_watch must be a tuple of {', '.join(WATCHABLE)}.")
+        for name in ("steps", "layers", "positions", "kv_heads", "early_layers", "weights_on"):
+            values = getattr(self, name)
+            if values is None and name == "steps":
+                continue
+            if not isinstance(values, tuple) or any(isinstance(v, bool) or not isinstance(v, int) for v in values):
+                raise InputError(f"{name}={values!r} of trace_watch must be a tuple of whole numbers.")
+            if any(value < (name == "steps") for value in values):
+                raise InputError(f"{name}={values!r} of trace_watch counts from {int(name == 'steps')}.")
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +102,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None  # path of the .jsonl file
     trace_detail: int = 0
     trace_clock: TraceClock = "monotonic"
+    trace_watch: TraceWatch = TraceWatch()  # what detail 2 looks at
     parts: dict[str, str] = {}  # components taken from elsewhere, see parts.py
 
     def __post_init__(self) -> None:
@@ -145,6 +177,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if not isinstance(getattr(self, field), bool):
                 raise InputError(f"{field}={getattr(self, field)!r} must be True or False.")
+        if not isinstance(self.trace_watch, TraceWatch):
+            raise InputError(f"trace_watch={self.trace_watch!r} must be a TraceWatch.")
         if not isinstance(self.multiprocess, bool | None):
             raise InputError(f"multiprocess={self.multiprocess!r} must be True, False or None (the environment says).")
         share = self.gpu_memory_utilization

@@ -55,6 +55,7 @@ def examine() -> list[Finding]:
         _machine,
         _sockets,
         _default_model,
+        _compiler,
         _accelerators,
         _browser,
     ]
@@ -143,6 +144,16 @@ def _default_model() -> list[Finding]:
 
 def _nearest_existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _compiler() -> list[Finding]:
+    """What compiles kernels/cpu_kernels.c."""
+    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
+        path = shutil.which(name)
+        if path:
+            return [Finding("C compiler", "ok", f"{path}: the fast kernels for the CPU")]
+    remedy = "install gcc or clang; without one, plain torch does the same, several times slower"
+    return [Finding("C compiler", "--", "none found", remedy)]
 
 
 def _accelerators() -> list[Finding]:

@@ -18,7 +18,6 @@ from minivllm.config import EngineConfig
 from minivllm.engine.input_processor import EngineInput, PromptType
 from minivllm.engine.llm_engine import LLMEngine
 from minivllm.errors import InputError
-from minivllm.models.model_config import load_model_config
 from minivllm.outputs import RequestOutput
 from minivllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -37,9 +36,9 @@ class LLM:
     def __init__(self, model: str | None = None, **config: Any) -> None:
         self.config = EngineConfig.from_kwargs(model=None if model is None else str(model), **config)
         prepare_triton(self.config.attention_backend, self.config.device)  # before transformers imports triton
-        self.model_config = load_model_config(self.config.model)
-        self.tokenizer = None if self.config.skip_tokenizer_init else self._load_tokenizer()
-        self.llm_engine = LLMEngine(self.config, self.model_config, self.tokenizer)
+        self.llm_engine = LLMEngine(self.config)
+        self.model_config = self.llm_engine.model_config
+        self.tokenizer = self.llm_engine.tokenizer
         self.request_counter = 0
         if self.llm_engine.trace:
             self.llm_engine.trace.observe(self)
@@ -184,11 +183,6 @@ class LLM:
         return sorted(finished, key=lambda output: int(output.request_id))
 
     # ------------------------------------------------------------------ start and end
-
-    def _load_tokenizer(self) -> Any:
-        from minivllm.models.tokenizer import load_tokenizer
-
-        return load_tokenizer(self.config.tokenizer or self.model_config.path)
 
     def shutdown(self) -> None:
         """End the core and its process. May be called again.

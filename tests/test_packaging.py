@@ -72,8 +72,8 @@ def test_tested_versions_lie_within_what_is_supported() -> None:
 def test_every_package_is_listed() -> None:
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "minivllm").rglob("*.py")}
     packages = {".".join(folder.parts) for folder in folders}
-    kernels = {"minivllm_kernels", "minivllm_kernels.flash_attention"}
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages | kernels
+    elsewhere = {"minivllm_kernels", "minivllm_kernels.flash_attention", "minivllm.recorded"}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages | elsewhere
 
 
 def test_replay_needs_no_torch() -> None:
@@ -106,7 +106,7 @@ def test_console_script_starts_the_command_line() -> None:
 def test_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "source"
     ignore = shutil.ignore_patterns("__pycache__")
-    for folder in ("minivllm", "kernels"):
+    for folder in ("minivllm", "kernels", "traces"):
         shutil.copytree(ROOT / folder, source / folder, ignore=ignore)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -124,6 +124,7 @@ def test_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     found, answer = python_outside(tmp_path, code, PYTHONPATH=str(tmp_path / "installed")).split()
     assert Path(found) == tmp_path / "installed/minivllm/__init__.py"
     assert answer == "42"
+    assert (tmp_path / "installed/minivllm/recorded/one.jsonl.gz").is_file()
 
 
 # make

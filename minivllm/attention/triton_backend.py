@@ -5,6 +5,7 @@ Interface: see AttentionBackend; `launch`, through which every kernel goes.
 Must not know: anything that AttentionBackend must not know; how a kernel works.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,8 @@ from minivllm_kernels.paged_attention import paged_attention
 from minivllm_kernels.paged_decode import paged_decode, paged_decode_split
 from minivllm_kernels.reshape_and_cache import reshape_and_cache
 from minivllm_kernels.tuning import MAX_HEAD_SIZE, NUM_SEGMENTS, Form, choose_form
+
+KERNEL_PARTS = ("paged_decode_kernel", "paged_decode_segments_kernel", "reduce_segments_kernel")
 
 
 @dataclass(slots=True)
@@ -43,7 +46,14 @@ class TritonBackend(AttentionBackend):
 
     name = "triton"
 
-    def __init__(self, num_heads: int, num_kv_heads: int, head_size: int, block_size: int) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        num_kv_heads: int,
+        head_size: int,
+        block_size: int,
+        part: Callable[[str], Any] | None = None,
+    ) -> None:
         if block_size & (block_size - 1):
             raise InputError(
                 f"block_size={block_size} is not a power of two, which attention_backend='triton' needs. "
@@ -55,6 +65,8 @@ class TritonBackend(AttentionBackend):
                 "attention_backend='triton' knows. Use attention_backend='torch'."
             )
         super().__init__(num_heads, num_kv_heads, head_size, block_size)
+        self.reshape_and_cache = part("reshape_and_cache") if part else reshape_and_cache
+        self.kernels = {name: part(name) for name in KERNEL_PARTS} if part else {}
         interpreter.speed_up()
 
     def build(self, common: CommonAttentionMetadata) -> AttentionMetadata:
@@ -80,7 +92,7 @@ class TritonBackend(AttentionBackend):
         vLLM: v1/attention/backends/triton_attn.py::TritonAttentionImpl.do_kv_cache_update
         """
         k_cache, v_cache = kv_cache.unbind(1)
-        reshape_and_cache(key, value, k_cache, v_cache, slot_mapping, launch=self.launch)
+        self.reshape_and_cache(key, value, k_cache, v_cache, slot_mapping, launch=self.launch)
 
     @boundary("attention")
     def forward(
@@ -102,10 +114,17 @@ class TritonBackend(AttentionBackend):
         rows = slice(0, common.num_reqs)
         decode = (query[rows], k_cache, v_cache, table, seq_lens, self.scale, out[rows])
         if plan.form == "split":
-            paged_decode_split(*decode, plan.num_segments, launch=self.launch)
+            paged_decode_split(*decode, plan.num_segments, launch=self.launch_part)
         else:
-            paged_decode(*decode, launch=self.launch)
+            paged_decode(*decode, launch=self.launch_part)
         return out
+
+    def launch_part(self, kernel: Any, grid: tuple[int, ...], **arguments: Any) -> None:
+        """Launch the kernel that stands in for `kernel`: see parts.py.
+
+        vLLM: none, vLLM has no parts
+        """
+        self.launch(self.kernels.get(kernel.__name__, kernel), grid, **arguments)
 
     @boundary("kernel.launch")
     def launch(self, kernel: Any, grid: tuple[int, ...], **arguments: Any) -> None:

@@ -45,6 +45,7 @@ class KVCacheManager:
         """
         if not self.enable_caching or request.skip_reading_prefix_cache:
             return [], 0
+        # >>> lab 05.3 walk the request's hashes until the first that is not cached
         hits: list[KVCacheBlock] = []
         max_num_hits = (request.num_tokens - 1) // self.block_size
         for block_hash in request.block_hashes[:max_num_hits]:
@@ -53,6 +54,7 @@ class KVCacheManager:
                 break  # a later block may be cached, but its prefix isn't
             hits.append(block)
         return hits, len(hits) * self.block_size
+        # <<< lab 05.3
 
     @boundary("allocate_slots")
     def allocate_slots(
@@ -72,6 +74,7 @@ class KVCacheManager:
         """
         if num_new_tokens <= 0:
             raise ValueError(f"num_new_tokens={num_new_tokens} must be positive")
+        # >>> lab 05.4 refuse, or hold the hits, take new blocks, and make full ones findable
         if self.get_shortage(request, num_new_tokens, num_hit_tokens, hits, full_sequence_must_fit) is not None:
             return None
         blocks = self.req_to_blocks.setdefault(request.request_id, [])
@@ -87,6 +90,7 @@ class KVCacheManager:
         if self.enable_caching:
             self.cache_blocks(request, min(num_tokens, request.num_tokens))
         return new_blocks
+        # <<< lab 05.4
 
     def get_shortage(
         self,
@@ -100,6 +104,7 @@ class KVCacheManager:
 
         vLLM: v1/core/kv_cache_manager.py::KVCacheManager.allocate_slots (its two fit tests)
         """
+        # >>> lab 05.4 the two fit tests
         num_free = self.block_pool.get_num_free_blocks()
         if full_sequence_must_fit:
             whole = min(request.num_tokens, self.max_model_len)
@@ -109,6 +114,7 @@ class KVCacheManager:
         num_tokens = self._num_tokens_with_slots(request, num_new_tokens, num_hit_tokens)
         needed = self.get_num_blocks_to_allocate(request, num_tokens, hits)
         return (needed, num_free) if needed > num_free else None
+        # <<< lab 05.4
 
     def get_num_blocks_to_allocate(self, request: Request, num_tokens: int, hits: Sequence[KVCacheBlock]) -> int:
         """Free blocks that it costs to hold `num_tokens` tokens of a request.
@@ -117,9 +123,13 @@ class KVCacheManager:
 
         vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.get_num_blocks_to_allocate
         """
+        # >>> lab 05.4 what new blocks and hits cost
         num_held = len(self.req_to_blocks.get(request.request_id, ()))
         num_new_blocks = max(cdiv(num_tokens, self.block_size) - num_held - len(hits), 0)
+        if not hits:
+            return num_new_blocks
         return num_new_blocks + sum(block.ref_cnt == 0 for block in hits)
+        # <<< lab 05.4
 
     @boundary("cache_blocks")
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
@@ -127,12 +137,14 @@ class KVCacheManager:
 
         vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.cache_blocks
         """
+        # >>> lab 05.4 hand the blocks that are full now to the pool, once
         num_cached = self.num_cached_block.get(request.request_id, 0)
         num_full = num_tokens // self.block_size
         if num_full > num_cached:
             blocks = self.req_to_blocks[request.request_id]
             self.block_pool.cache_full_blocks(request, blocks, num_cached, num_full)
         self.num_cached_block[request.request_id] = max(num_cached, num_full)
+        # <<< lab 05.4
 
     @boundary("free")
     def free(self, request: Request) -> None:
@@ -140,9 +152,11 @@ class KVCacheManager:
 
         vLLM: v1/core/kv_cache_manager.py::KVCacheManager.free
         """
+        # >>> lab 05.4 give all blocks back, the last one first
         self.num_cached_block.pop(request.request_id, None)
         blocks = self.req_to_blocks.pop(request.request_id, [])
         self.block_pool.free_blocks(blocks[::-1])
+        # <<< lab 05.4
 
     @boundary("forget_uncomputed_blocks")
     def forget_uncomputed_blocks(self, request: Request) -> list[int]:

@@ -114,10 +114,10 @@ class Request:
 
     @property
     def is_finished(self) -> bool:
-        return self.status.is_finished
+        return self.status > RequestStatus.PREEMPTED
 
     def get_finished_reason(self) -> FinishReason | None:
-        return _FINISHED_REASON_MAP.get(self.status)
+        return _FINISHED_REASON_MAP[self.status] if self.is_finished else None
 
     def append_output_token_ids(self, token_id: int) -> None:
         """Add a sampled token; a block that becomes full gets its hash.
@@ -137,8 +137,10 @@ class Request:
 
         vLLM: v1/request.py::Request.take_events
         """
+        if not self.events:
+            return None
         events, self.events = self.events, []
-        return events or None
+        return events
 
     def set_prefill_stats(self, num_hit_tokens: int) -> None:
         """Note how the prompt is filled; the last note before the first token counts."""
@@ -154,6 +156,8 @@ class Request:
 
         vLLM: v1/request.py::Request.take_prefill_stats
         """
+        if self.prefill_stats_sent:
+            return None
         stats, self.prefill_stats = self.prefill_stats, None
         self.prefill_stats_sent = True
         return stats
@@ -181,8 +185,9 @@ def check_stop(request: Request, max_model_len: int) -> bool:
 
     vLLM: v1/core/sched/utils.py::check_stop (simplified: no repetition detection)
     """
-    params = request.sampling_params
-    if request.num_output_tokens < params.min_tokens:
+    # >>> lab 02.1 the rules, in their order
+    params, num_output_tokens = request.sampling_params, request.num_output_tokens
+    if num_output_tokens < params.min_tokens:
         return False
     last_token_id = request.output_token_ids[-1]
     if last_token_id == request.eos_token_id:
@@ -192,10 +197,11 @@ def check_stop(request: Request, max_model_len: int) -> bool:
         request.status = RequestStatus.FINISHED_STOPPED
         request.stop_reason = last_token_id
         return True
-    if request.num_tokens >= max_model_len or request.num_output_tokens >= request.max_tokens:
+    if num_output_tokens >= request.max_tokens or request.num_tokens >= max_model_len:
         request.status = RequestStatus.FINISHED_LENGTH_CAPPED
         return True
     return False
+    # <<< lab 02.1
 
 
 def update_request_with_output(
@@ -208,8 +214,10 @@ def update_request_with_output(
 
     vLLM: v1/core/sched/scheduler.py::Scheduler._update_request_with_output
     """
+    # >>> lab 02.2 append and test, token by token
     for count, token_id in enumerate(new_token_ids, start=1):
         request.append_output_token_ids(token_id)
         if check_stop(request, max_model_len):
             return new_token_ids[:count], True
     return new_token_ids, False
+    # <<< lab 02.2

@@ -95,6 +95,7 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.finish_requests
         """
+        # >>> lab 02.3 take each live request out of its queue, and end it
         finished = []
         for request_id in request_ids:
             request = self.requests.get(request_id)
@@ -108,6 +109,7 @@ class Scheduler:
             self._free_request(request)
             finished.append(request_id)
         return finished
+        # <<< lab 02.3
 
     def has_requests(self) -> bool:
         """True while a request lives, or an end has not been told to the worker.
@@ -132,23 +134,28 @@ class Scheduler:
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
         step = StepPlan(token_budget=self.max_num_scheduled_tokens, timestamp=self.clock())
+        # >>> lab 03.4 the two passes
         self._schedule_running(step)
         if not step.preempted:
             self._schedule_waiting(step)
+        # <<< lab 03.4
         self._note_waiting(step)
         return self._finish_plan(step)
 
     def _num_new_tokens(self, missing: int, token_budget: int) -> int:
         """Tokens that a request gets of its `missing` ones: at most the threshold for long prompts, and the budget."""
+        # >>> lab 03.1 threshold, then budget
         if 0 < self.long_prefill_token_threshold < missing:
             missing = self.long_prefill_token_threshold
         return min(missing, token_budget)
+        # <<< lab 03.1
 
     def _schedule_running(self, step: StepPlan) -> None:
         """Pass 1: every running request gets what it misses, in order of admission.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
+        # >>> lab 03.2 give every running request what it misses, while there is budget
         while step.req_index < len(self.running) and step.token_budget > 0:
             request = self.running[step.req_index]
             n = self._num_new_tokens(request.num_tokens - request.num_computed_tokens, step.token_budget)
@@ -165,56 +172,70 @@ class Scheduler:
             step.num_scheduled_tokens[request.request_id] = n
             step.token_budget -= n
             step.req_index += 1
+        # <<< lab 03.2
 
     def _allocate_or_preempt(self, request: Request, n: int, step: StepPlan) -> list[KVCacheBlock] | None:
         """Slots for `n` tokens of a running request, at the cost of others if need be. None: it had to go itself.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
+        # >>> lab 06.3 until the tokens fit, preempt one request after the other
         while (new_blocks := self.kv_cache_manager.allocate_slots(request, n)) is None:
-            needed, num_free = self.kv_cache_manager.get_shortage(request, n)
             victim = self._select_victim()
-            was_scheduled = victim.request_id in step.num_scheduled_tokens
-            num_computed_tokens = victim.num_computed_tokens
-            self._take_from_running(victim, step)
-            self._preempt_request(victim)
-            victim.record_event(EngineCoreEventType.PREEMPTED, step.timestamp)
-            step.preempted.append(victim)
-            step.preemptions.append(
-                Preemption(
-                    req_id=victim.request_id,
-                    for_req_id=request.request_id,
-                    blocks_needed=needed,
-                    blocks_free=num_free,
-                    blocks_returned=self.kv_cache_manager.block_pool.get_num_free_blocks() - num_free,
-                    num_computed_tokens=num_computed_tokens,
-                    was_scheduled=was_scheduled,
-                )
-            )
+            self._preempt_for(request, n, victim, step)
             if victim is request:
                 return None
         return new_blocks
+        # <<< lab 06.3
+
+    def _preempt_for(self, request: Request, n: int, victim: Request, step: StepPlan) -> None:
+        """Preempt `victim`, since `n` tokens of `request` do not fit; note it in the plan, with the numbers behind it.
+
+        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
+        """
+        needed, num_free = self.kv_cache_manager.get_shortage(request, n)
+        was_scheduled = victim.request_id in step.num_scheduled_tokens
+        num_computed_tokens = victim.num_computed_tokens
+        self._take_from_running(victim, step)
+        self._preempt_request(victim)
+        victim.record_event(EngineCoreEventType.PREEMPTED, step.timestamp)
+        step.preempted.append(victim)
+        step.preemptions.append(
+            Preemption(
+                req_id=victim.request_id,
+                for_req_id=request.request_id,
+                blocks_needed=needed,
+                blocks_free=num_free,
+                blocks_returned=self.kv_cache_manager.block_pool.get_num_free_blocks() - num_free,
+                num_computed_tokens=num_computed_tokens,
+                was_scheduled=was_scheduled,
+            )
+        )
 
     def _select_victim(self) -> Request:
         """Who gives up its blocks: the latest admitted; by priority, the least important, of equals the latest.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
+        # >>> lab 06.1 one rule for each policy
         if self.policy == "priority":
             return max(self.running, key=lambda request: (request.priority, request.arrival_time))
         return self.running[-1]
+        # <<< lab 06.1
 
     def _take_from_running(self, victim: Request, step: StepPlan) -> None:
         """Take the victim out of the running list, and out of the plan if it is in it already.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
+        # >>> lab 06.3 out of the running list; undo what the plan holds of it
         self.running.remove(victim)
         if victim.request_id in step.num_scheduled_tokens:
             step.scheduled_running.remove(victim)
             step.token_budget += step.num_scheduled_tokens.pop(victim.request_id)
             del step.new_blocks[victim.request_id]
             step.req_index -= 1
+        # <<< lab 06.3
 
     def _preempt_request(self, victim: Request) -> None:
         """Take a request's blocks and put it back to the front of the waiting queue.
@@ -225,11 +246,13 @@ class Scheduler:
         vLLM: v1/core/sched/scheduler.py::Scheduler._preempt_request
         """
         self._forget_uncomputed_blocks(victim)
+        victim.num_preemptions += 1
+        # >>> lab 06.2 blocks, status, progress, queue
         self.kv_cache_manager.free(victim)
         victim.status = RequestStatus.PREEMPTED
         victim.num_computed_tokens = 0
-        victim.num_preemptions += 1
         self.waiting.prepend_request(victim)
+        # <<< lab 06.2
 
     def _forget_uncomputed_blocks(self, victim: Request) -> None:
         """Keep blocks that this step was to fill out of the prefix cache.
@@ -243,10 +266,10 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
+        # >>> lab 03.3 admit from the head, while budget, seats and blocks last
         while self.waiting and step.token_budget > 0 and len(self.running) < self.max_num_running_reqs:
             request = self.waiting.peek_request()
             hits, num_hit_tokens = self.kv_cache_manager.get_computed_blocks(request)
-            request.set_prefill_stats(num_hit_tokens)
             # num_tokens, not the prompt: a resumed request computes its outputs again too
             missing = request.num_tokens - num_hit_tokens
             if not self.enable_chunked_prefill and self._num_new_tokens(missing, missing) > step.token_budget:
@@ -265,19 +288,23 @@ class Scheduler:
                 )
                 break
             self._admit(self.waiting.pop_request(), n, num_hit_tokens, step)
+        # <<< lab 03.3
 
     def _admit(self, request: Request, n: int, num_hit_tokens: int, step: StepPlan) -> None:
         """Give a waiting request its seat and `n` tokens.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
+        request.record_event(EngineCoreEventType.SCHEDULED, step.timestamp)
+        request.set_prefill_stats(num_hit_tokens)
         (step.resumed if request.status is RequestStatus.PREEMPTED else step.new).append(request)
+        # >>> lab 03.3 seat, status, progress, tokens
         self.running.append(request)
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = num_hit_tokens
-        request.record_event(EngineCoreEventType.SCHEDULED, step.timestamp)
         step.num_scheduled_tokens[request.request_id] = n
         step.token_budget -= n
+        # <<< lab 03.3
 
     def _finish_plan(self, step: StepPlan) -> SchedulerOutput:
         """Write the plan down for the worker, and take it as done.
@@ -314,27 +341,30 @@ class Scheduler:
 
     def _make_cached_request_data(self, step: StepPlan) -> CachedRequestData:
         """vLLM: v1/core/sched/scheduler.py::Scheduler._make_cached_request_data"""
-        data = CachedRequestData(resumed_req_ids={request.request_id for request in step.resumed})
-        for request in step.scheduled_running:
-            new_blocks = step.new_blocks[request.request_id]
-            data.new_block_ids.append([block.block_id for block in new_blocks] if new_blocks else None)
-        for request in step.resumed:
-            data.new_block_ids.append(self.kv_cache_manager.get_block_ids(request.request_id))
-        for request in step.scheduled_running + step.resumed:
-            data.req_ids.append(request.request_id)
-            data.num_computed_tokens.append(request.num_computed_tokens)
-            data.num_output_tokens.append(request.num_output_tokens)
-        return data
+        known = step.scheduled_running + step.resumed
+        new_blocks = [step.new_blocks[request.request_id] for request in step.scheduled_running]
+        return CachedRequestData(
+            req_ids=[request.request_id for request in known],
+            resumed_req_ids={request.request_id for request in step.resumed},
+            new_block_ids=[
+                *([block.block_id for block in blocks] if blocks else None for blocks in new_blocks),
+                *(self.kv_cache_manager.get_block_ids(request.request_id) for request in step.resumed),
+            ],
+            num_computed_tokens=[request.num_computed_tokens for request in known],
+            num_output_tokens=[request.num_output_tokens for request in known],
+        )
 
     def _update_after_schedule(self, plan: SchedulerOutput) -> None:
         """Count the planned tokens as computed; the next plan carries the next ends.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler._update_after_schedule
         """
+        # >>> lab 02.4 counts, and whose end has been told
         for request_id, n in plan.num_scheduled_tokens.items():
             self.requests[request_id].num_computed_tokens += n
         # a new set, since the plan holds the old one
         self.finished_req_ids = set()
+        # <<< lab 02.4
 
     # ------------------------------------------------------------------ why not
 
@@ -382,6 +412,7 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.update_from_output
         """
+        # >>> lab 02.3 append the sampled tokens, end what ends, say what is new
         outputs: list[EngineCoreOutput] = []
         stopped: set[str] = set()
         for request_id in plan.num_scheduled_tokens:
@@ -402,6 +433,7 @@ class Scheduler:
         if stopped:
             self.running = [request for request in self.running if request.request_id not in stopped]
         return outputs
+        # <<< lab 02.3
 
     def _make_output(
         self, request: Request, new_token_ids: list[int], result: ModelRunnerOutput, row: int
@@ -429,6 +461,8 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler._free_request
         """
+        # >>> lab 02.4 who ended, its blocks, its entry
         self.finished_req_ids.add(request.request_id)
         self.kv_cache_manager.free(request)
         del self.requests[request.request_id]
+        # <<< lab 02.4

@@ -5,6 +5,7 @@ Interface: preprocess_add_request, add_request, abort_requests, step; utility ca
 Must not know: text, the caller, or whether it runs in a process of its own (core_proc.py).
 """
 
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from minivllm.boundary import boundary
@@ -28,17 +29,18 @@ class EngineCore:
         check_parts(config.parts)
         self.model_executor = UniProcExecutor(config, model_config)
         self.config, self.num_gpu_blocks = self._initialize_kv_caches(config, model_config)
-        # these three classes, unless the config names others
-        block_pool, kv_cache_manager, scheduler = (
-            load_part(seam, config.parts) for seam in ("block_pool", "kv_cache_manager", "scheduler")
+        part = partial(load_part, parts=config.parts)  # the engine's own, unless the config names another
+        pool: BlockPool = part("block_pool")(
+            self.num_gpu_blocks, self.config.enable_prefix_caching, free_queue=part("free_queue")
         )
-        pool: BlockPool = block_pool(self.num_gpu_blocks, self.config.enable_prefix_caching)
-        manager: KVCacheManager = kv_cache_manager(self.config, pool)
-        self.scheduler: Scheduler = scheduler(self.config, manager)
+        manager: KVCacheManager = part("kv_cache_manager")(self.config, pool)
+        self.scheduler: Scheduler = part("scheduler")(self.config, manager, check_stop=part("check_stop"))
         self.request_block_hasher = None
         if self.config.enable_prefix_caching:
             none_hash = init_none_hash(self.config.hash_seed)
-            self.request_block_hasher = get_request_block_hasher(self.config.block_size, none_hash)
+            self.request_block_hasher = get_request_block_hasher(
+                self.config.block_size, none_hash, part("extend_block_hashes")
+            )
         self.aborts_queue: SimpleQueue[list[str]] = SimpleQueue()  # filled while a step runs
 
     # ------------------------------------------------------------------ the step

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -26,12 +26,12 @@ from minivllm.config import EngineConfig
 from minivllm.engine.core_manager import CoreEngineProcManager
 from minivllm.engine.handshake import ENGINE_IDENTITY, EngineHandshakeMetadata
 from minivllm.engine.messages import (
-    ENGINE_CORE_DEAD,
     EngineCoreOutputs,
     EngineCoreReadyResponse,
     EngineCoreRequest,
     EngineCoreRequestType,
 )
+from minivllm.engine.routing import is_core_dead
 from minivllm.engine.serial import Frame, MsgpackDecoder, MsgpackEncoder
 from minivllm.errors import EngineDeadError, InputError, ModelError
 from minivllm.models.model_config import ModelConfig
@@ -44,7 +44,11 @@ DRAIN_SECONDS = 0.5
 class EngineCoreClient(ABC):
     """vLLM: v1/engine/core_client.py::EngineCoreClient"""
 
-    ready: EngineCoreReadyResponse
+    ready: EngineCoreReadyResponse  # after connect
+
+    @abstractmethod
+    def connect(self, model_config: ModelConfig) -> None:
+        """Build the core with this model, and wait until it is ready. Raises what the core found wrong."""
 
     @abstractmethod
     def add_request(self, request: EngineCoreRequest) -> None:
@@ -67,14 +71,19 @@ class EngineCoreClient(ABC):
         """End the core. May be called again."""
 
 
-def make_client(config: EngineConfig, model_config: ModelConfig) -> EngineCoreClient:
-    """vLLM: v1/engine/core_client.py::EngineCoreClient.make_client"""
+def make_client(config: EngineConfig, part: Callable[[str], Any]) -> EngineCoreClient:
+    """A client that is not connected yet; a core with a process of its own starts it now.
+
+    part: gives the class or function of a seam (parts.py).
+
+    vLLM: v1/engine/core_client.py::EngineCoreClient.make_client
+    """
     multiprocess = config.multiprocess
     if multiprocess is None:
         multiprocess = os.environ.get("MINIVLLM_ENABLE_V1_MULTIPROCESSING", "1") != "0"
     if multiprocess:
-        return SyncMPClient(config, model_config)
-    return InprocClient(config, model_config)
+        return SyncMPClient(config, part)
+    return InprocClient(config)
 
 
 class InprocClient(EngineCoreClient):
@@ -83,12 +92,17 @@ class InprocClient(EngineCoreClient):
     vLLM: v1/engine/core_client.py::InprocClient
     """
 
-    def __init__(self, config: EngineConfig, model_config: ModelConfig) -> None:
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.engine_core: Any | None = None
+        self.dead = "The engine has been shut down. Make a new LLM."  # once engine_core is None again
+
+    def connect(self, model_config: ModelConfig) -> None:
+        """vLLM: v1/engine/core_client.py::InprocClient.__init__"""
         from minivllm.engine.core import EngineCore  # brings torch, which the other client does without
 
-        self.engine_core: EngineCore | None = EngineCore(config, model_config)
+        self.engine_core = EngineCore(self.config, model_config)
         self.ready = self.engine_core.ready_response()
-        self.dead = "The engine has been shut down. Make a new LLM."  # once engine_core is None
 
     @boundary("core_client.add_request")
     def add_request(self, request: EngineCoreRequest) -> None:
@@ -158,9 +172,12 @@ class SyncMPClient(EngineCoreClient):
     vLLM: v1/engine/core_client.py::SyncMPClient
     """
 
-    def __init__(self, config: EngineConfig, model_config: ModelConfig) -> None:
-        self.encoder = MsgpackEncoder()
-        self.decoder = MsgpackDecoder(EngineCoreOutputs)
+    def __init__(self, config: EngineConfig, part: Callable[[str], Any]) -> None:
+        self.config = config
+        self.encoder: MsgpackEncoder = part("encoder")()
+        self.decoder: MsgpackDecoder = part("decoder")(EngineCoreOutputs)
+        self._request_frames: Callable[..., list[Frame]] = part("request_frames")
+        self._read_output: Callable[..., EngineCoreOutputs] = part("read_output")
         self.outputs_queue: SimpleQueue[EngineCoreOutputs | Exception] = SimpleQueue()
         self.utility_results: dict[int, Future[Any]] = {}
         self.dead: EngineDeadError | None = None  # why there will be no more answers
@@ -168,22 +185,25 @@ class SyncMPClient(EngineCoreClient):
         # a folder that nobody else can enter, since whoever can write to the sockets can use the engine
         self._socket_dir = tempfile.TemporaryDirectory(prefix="minivllm-")
         self.context = zmq.Context(io_threads=2)
-        handshake, handshake_address = self._bind(zmq.ROUTER)
-        self.input_socket, input_address = self._bind(zmq.ROUTER)
-        output_socket, output_address = self._bind(zmq.PULL)
+        self.handshake, handshake_address = self._bind(zmq.ROUTER)
+        self.input_socket, self._input_address = self._bind(zmq.ROUTER)
+        output_socket, self._output_address = self._bind(zmq.PULL)
         self.manager = CoreEngineProcManager(handshake_address)
         self._output_thread = threading.Thread(
             target=self._process_output_socket, args=(output_socket,), name="EngineCoreOutputQueueThread", daemon=True
         )
+
+    def connect(self, model_config: ModelConfig) -> None:
+        """vLLM: v1/engine/core_client.py::MPClient.__init__"""
+        metadata = EngineHandshakeMetadata(self._input_address, self._output_address, self.config, model_config)
         try:
-            metadata = EngineHandshakeMetadata(input_address, output_address, config, model_config)
-            self._wait_for_engine_startup(handshake, metadata)
+            self._wait_for_engine_startup(self.handshake, metadata)
             frames = self._receive_from(self.input_socket)
             self.ready = msgspec.msgpack.decode(frames[1], type=EngineCoreReadyResponse)
         except BaseException:
             self.shutdown()
             raise
-        handshake.close(linger=0)
+        self.handshake.close(linger=0)
         self._output_thread.start()
         threading.Thread(target=self._monitor, name="MPClientEngineMonitor", daemon=True).start()
 
@@ -219,7 +239,7 @@ class SyncMPClient(EngineCoreClient):
         """
         if self.dead is not None:
             raise self.dead
-        frames = request_frames(ENGINE_IDENTITY, request_type, payload, self.encoder)
+        frames = self._request_frames(ENGINE_IDENTITY, request_type, payload, self.encoder)
         with _uninterrupted():
             self.input_socket.send_multipart(frames, copy=False)
         return frames
@@ -250,7 +270,7 @@ class SyncMPClient(EngineCoreClient):
                 if not socket.poll(POLL_MS):
                     continue
                 frames = socket.recv_multipart()
-                if len(frames) == 1 and frames[0] == ENGINE_CORE_DEAD:
+                if is_core_dead(frames):
                     return  # the monitor sees the process end, and knows how
                 self.receive(frames)
         except Exception as error:
@@ -264,17 +284,7 @@ class SyncMPClient(EngineCoreClient):
 
         vLLM: v1/engine/core_client.py::SyncMPClient.__init__.process_outputs_socket
         """
-        outputs = self.decoder.decode(frames)
-        answer = outputs.utility_output
-        if answer is None:
-            self.outputs_queue.put(outputs)
-            return outputs
-        future = self.utility_results.pop(answer.call_id)
-        if answer.failure_message is not None:
-            future.set_exception(RuntimeError(answer.failure_message))
-        else:
-            future.set_result(answer.result)
-        return outputs
+        return self._read_output(frames, self.decoder, self.outputs_queue, self.utility_results)
 
     def _monitor(self) -> None:
         """The monitor thread: when the core process ends unasked, everybody who waits gets an error.
@@ -350,13 +360,3 @@ class SyncMPClient(EngineCoreClient):
             self._output_thread.join()
         self.context.destroy(linger=0)
         self._socket_dir.cleanup()
-
-
-def request_frames(
-    identity: bytes, request_type: EngineCoreRequestType, payload: Any, encoder: MsgpackEncoder
-) -> list[Frame]:
-    """The frames of one message to the core. The ROUTER takes the identity off again.
-
-    vLLM: v1/engine/core_client.py::SyncMPClient._send_input
-    """
-    return [identity, request_type.value, *encoder.encode(payload)]

@@ -16,6 +16,14 @@ from collections import deque
 from pathlib import Path
 
 TERM_TIMEOUT_SECONDS = 5
+# Of the core's process, unless the caller's own says otherwise.
+ENVIRONMENT = {
+    # torch's threads don't spin while they wait, which on a busy machine costs most of the time
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # glibc keeps what a step has freed for the next one, in place of giving it back and asking again, page by page
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+}
 STDERR_LINES_KEPT = 20
 
 
@@ -29,8 +37,7 @@ class CoreEngineProcManager:
         self.process = subprocess.Popen(
             # -P: a file of the caller's folder must not stand in for a module
             [sys.executable, "-P", "-m", "minivllm.engine.core_proc", handshake_address, str(os.getpid())],
-            # PASSIVE: torch's threads don't spin while they wait, which on a busy machine costs most of the time
-            env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONPATH": path},
+            env={**ENVIRONMENT, **os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             process_group=0,  # Ctrl-C in a terminal goes to the caller alone

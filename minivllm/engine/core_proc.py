@@ -8,6 +8,7 @@ Must not know: text. Nothing but messages (messages.py) comes in or goes out.
                         ABORT    ->   aborts_queue (read in mid-step)
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -41,6 +42,7 @@ from minivllm.engine.messages import (
 from minivllm.engine.serial import Frame, MsgpackDecoder, MsgpackEncoder
 from minivllm.errors import InputError, ModelError
 from minivllm.models.model_config import ModelConfig
+from minivllm.parts import load_part
 
 PARENT_POLL_SECONDS = 0.5
 LINGER_MS = 4000
@@ -54,9 +56,11 @@ class EngineCoreProc(EngineCore):
         self.input_queue: SimpleQueue[tuple[EngineCoreRequestType, Any]] = SimpleQueue()
         self.output_queue: SimpleQueue[EngineCoreOutputs | bytes] = SimpleQueue()
         self.shutdown_requested = False
-        self.encoder = MsgpackEncoder()  # of the output thread
-        self.add_request_decoder = MsgpackDecoder(EngineCoreRequest)
-        self.decoder = MsgpackDecoder()
+        part = partial(load_part, parts=config.parts)  # the engine's own, unless the config names another
+        self.encoder: MsgpackEncoder = part("encoder")()  # of the output thread
+        self.add_request_decoder: MsgpackDecoder = part("decoder")(EngineCoreRequest)
+        self.decoder: MsgpackDecoder = part("decoder")()
+        self._read_request: Callable[..., tuple[EngineCoreRequestType, Any]] = part("read_request")
 
     # ------------------------------------------------------------------ the main thread
 
@@ -140,17 +144,7 @@ class EngineCoreProc(EngineCore):
 
         vLLM: v1/engine/core.py::EngineCoreProc.process_input_sockets
         """
-        request_type = EngineCoreRequestType(bytes(frames[0]))
-        if request_type is EngineCoreRequestType.ADD:
-            payload = self._decode_request(frames[1:])
-            if payload is None:
-                return request_type, None
-        else:
-            payload = self.decoder.decode(frames[1:])
-        if request_type is EngineCoreRequestType.ABORT:
-            self.aborts_queue.put(payload)  # so that it is seen in mid-step
-        self.input_queue.put((request_type, payload))
-        return request_type, payload
+        return self._read_request(frames, self._decode_request, self.decoder, self.input_queue, self.aborts_queue)
 
     def _decode_request(self, frames: Sequence[Frame]) -> Request | None:
         """A request that can't be made sense of ends with an error; the others go on."""
@@ -244,6 +238,7 @@ def run_engine_core(handshake_address: str, parent_pid: int) -> None:
     )
     output_thread.start()
     ready.wait()
+    gc.freeze()  # what is here now stays: the collector need not walk through all of torch again and again
     handshake.send(msgspec.msgpack.encode({"status": "READY"}))
     try:
         core.run_busy_loop()

@@ -78,16 +78,20 @@ class IncrementalDetokenizer:
         self.stop = params.stop
         self.min_tokens = params.min_tokens
         self.include_stop_str_in_output = params.include_stop_str_in_output
-        # characters to hold back while it runs: they may turn out to begin a stop string
+        # >>> lab 12.3 stop_buffer_length, the characters to hold back while it runs
+        # they may turn out to begin a stop string
         self.stop_buffer_length = 0
         if self.stop and not self.include_stop_str_in_output:
             self.stop_buffer_length = max(map(len, self.stop)) - 1
+        # <<< lab 12.3
         self.output_text = ""
         self.token_ids: list[int] = []  # of the output; never cut
         self._last_output_text_offset = 0
 
     @classmethod
-    def from_new_request(cls, tokenizer: Any | None, request: EngineCoreRequest) -> "IncrementalDetokenizer":
+    def from_new_request(
+        cls, tokenizer: Any | None, request: EngineCoreRequest, text_stream_class: type[TextStream] = TextStream
+    ) -> "IncrementalDetokenizer":
         """tokenizer: transformers' fast tokenizer, or None.
 
         vLLM: v1/engine/detokenizer.py::IncrementalDetokenizer.from_new_request
@@ -95,7 +99,7 @@ class IncrementalDetokenizer:
         params = request.sampling_params
         stream = None
         if tokenizer is not None and params.detokenize:
-            stream = TextStream(tokenizer.backend_tokenizer, request.prompt_token_ids, params)
+            stream = text_stream_class(tokenizer.backend_tokenizer, request.prompt_token_ids, params)
         return cls(stream, params)
 
     def update(self, new_token_ids: list[int], stop_terminated: bool) -> str | None:
@@ -109,6 +113,7 @@ class IncrementalDetokenizer:
         if self.text_stream is None:
             self.token_ids.extend(new_token_ids)
             return None
+        # >>> lab 12.3 ids and text; look for a stop string in what is new, and cut
         hide_last = stop_terminated and not self.include_stop_str_in_output
         searched = len(self.output_text)  # no stop string is looked for before this
         for index, token_id in enumerate(new_token_ids):
@@ -128,12 +133,14 @@ class IncrementalDetokenizer:
         if cut != -1:
             self.output_text = self.output_text[:cut]
         return stop_string
+        # <<< lab 12.3
 
     def get_next_output_text(self, finished: bool, delta: bool) -> str:
         """The text that may be shown: all of it, or with `delta` what is new since the last call.
 
         vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer.get_next_output_text
         """
+        # >>> lab 12.3 hold back until the end; delta goes on where it stopped
         length = len(self.output_text) - (0 if finished else self.stop_buffer_length)
         if not delta:
             return self.output_text[: max(length, 0)]
@@ -142,6 +149,7 @@ class IncrementalDetokenizer:
             return ""
         self._last_output_text_offset = length
         return self.output_text[start:length]
+        # <<< lab 12.3
 
 
 def _without_common_start(text: str, other: str) -> str:
@@ -152,12 +160,14 @@ def _without_common_start(text: str, other: str) -> str:
 def check_stop_strings(
     output_text: str, new_char_count: int, stop: list[str], include_in_output: bool
 ) -> tuple[str, int] | None:
-    """Look for a stop string that ends within the last `new_char_count` characters; the first of the list wins.
+    """Look for a stop string that ends within the last `new_char_count` characters. The first of the list wins, at the
+    first place where it ends there.
 
     Returns (the stop string, the length to cut the text to, -1 for no cut), or None.
 
     vLLM: v1/engine/detokenizer.py::check_stop_strings
     """
+    # >>> lab 12.2 the first stop string that ends in the new characters, and the cut
     if new_char_count == 0:
         return None
     for stop_string in stop:
@@ -171,3 +181,4 @@ def check_stop_strings(
         end = found + len(stop_string)
         return stop_string, -1 if end == len(output_text) else end
     return None
+    # <<< lab 12.2

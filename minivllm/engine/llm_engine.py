@@ -5,6 +5,7 @@ Interface: add_request, step, abort_request, has_unfinished_requests, shutdown.
 Must not know: prompts' lists, progress bars (llm.py), or where the core runs.
 """
 
+from functools import partial
 from typing import Any
 
 from minivllm.boundary import boundary
@@ -14,15 +15,18 @@ from minivllm.engine.input_processor import EngineInput, InputProcessor
 from minivllm.engine.messages import EngineCoreRequest
 from minivllm.engine.output_processor import OutputProcessor
 from minivllm.engine.parallel_sampling import ParentRequest
-from minivllm.models.model_config import ModelConfig
+from minivllm.models import tokenizer
+from minivllm.models.model_config import ModelConfig, load_model_config
 from minivllm.outputs import RequestOutput
+from minivllm.parts import load_part
 from minivllm.sampling_params import SamplingParams
 
 
 class LLMEngine:
     """vLLM: v1/engine/llm_engine.py::LLMEngine"""
 
-    def __init__(self, config: EngineConfig, model_config: ModelConfig, tokenizer: Any | None) -> None:
+    def __init__(self, config: EngineConfig) -> None:
+        """Raises InputError for a setting, ModelError for a model that can't be used."""
         self.trace = None
         if config.trace:
             from minivllm.trace.attach import CallerTrace
@@ -30,13 +34,26 @@ class LLMEngine:
             self.trace = CallerTrace(config)
             config = self.trace.config
         sources = self.trace.input_sources() if self.trace else {}
-        self.output_processor = OutputProcessor(tokenizer)
-        self.engine_core: EngineCoreClient = make_client(config, model_config)
+        # first of all: the core's process imports what it needs while this one reads the model's files
+        part = partial(load_part, parts=config.parts)  # the engine's own, unless the config names another
+        self.engine_core: EngineCoreClient = make_client(config, part)
+        try:
+            self.model_config: ModelConfig = load_model_config(config.model)
+            self.tokenizer: Any | None = None
+            if not config.skip_tokenizer_init:
+                self.tokenizer = tokenizer.load_tokenizer(config.tokenizer or self.model_config.path)
+            self.output_processor: OutputProcessor = part("output_processor")(
+                self.tokenizer, part("detokenizer"), part("text_stream")
+            )
+            self.engine_core.connect(self.model_config)
+        except BaseException:  # Ctrl-C too
+            self.engine_core.shutdown()
+            raise
         self.input_processor = InputProcessor(
-            config, model_config, self.engine_core.ready.max_model_len, tokenizer, **sources
+            config, self.model_config, self.engine_core.ready.max_model_len, self.tokenizer, **sources
         )
         if self.trace:
-            self.trace.attach(self, model_config)
+            self.trace.attach(self, self.model_config)
 
     def has_unfinished_requests(self) -> bool:
         """Whether the caller still waits for something: the caller's own table decides, not the core.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minivllm.boundary import boundary
-from minivllm.engine.detokenizer import IncrementalDetokenizer
+from minivllm.engine.detokenizer import IncrementalDetokenizer, TextStream
 from minivllm.engine.logprobs import LogprobsProcessor
 from minivllm.engine.messages import EngineCoreEventType, EngineCoreOutput, EngineCoreRequest, FinishReason
 from minivllm.engine.parallel_sampling import ParentRequest
@@ -46,6 +46,8 @@ class RequestState:
         vLLM: v1/engine/output_processor.py::RequestState.make_request_output
         """
         finished = finish_reason is not None
+        if finished:
+            self.metrics.finished_time = time.time()
         only_final = self.output_kind is RequestOutputKind.FINAL_ONLY
         if only_final and not finished:
             return None
@@ -86,8 +88,15 @@ class OutputProcessorOutput:
 class OutputProcessor:
     """vLLM: v1/engine/output_processor.py::OutputProcessor"""
 
-    def __init__(self, tokenizer: Any | None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any | None,
+        detokenizer_class: type[IncrementalDetokenizer] = IncrementalDetokenizer,
+        text_stream_class: type[TextStream] = TextStream,
+    ) -> None:
         self.tokenizer = tokenizer
+        self.detokenizer_class = detokenizer_class
+        self.text_stream_class = text_stream_class
         self.request_states: dict[str, RequestState] = {}
 
     def has_unfinished_requests(self) -> bool:
@@ -111,7 +120,7 @@ class OutputProcessor:
             prompt=prompt,
             prompt_token_ids=request.prompt_token_ids,
             output_kind=request.sampling_params.output_kind,
-            detokenizer=IncrementalDetokenizer.from_new_request(self.tokenizer, request),
+            detokenizer=self.detokenizer_class.from_new_request(self.tokenizer, request, self.text_stream_class),
             logprobs_processor=LogprobsProcessor.from_new_request(self.tokenizer, request),
             metrics=RequestMetrics(arrival_time=request.arrival_time),
             parent_req=parent_req,
@@ -128,17 +137,15 @@ class OutputProcessor:
         """
         result = OutputProcessorOutput()
         for output in outputs:
+            # >>> lab 12.4 text, reason, the caller's view; the end, and who must hear of it
             state = self.request_states.get(output.request_id)
             if state is None:
                 continue
-            self._update_metrics(state, output, timestamp)
+            self._update_numbers(state, output, timestamp)
             finish_reason, stop_reason = output.finish_reason, output.stop_reason
             stop_string = self.detokenize(state, output.new_token_ids, finish_reason is FinishReason.STOP)
             if stop_string is not None:
                 finish_reason, stop_reason = FinishReason.STOP, stop_string
-            state.logprobs_processor.update_from_output(output)
-            if finish_reason is not None:
-                state.metrics.finished_time = time.time()
             request_output = state.make_request_output(finish_reason, stop_reason)
             if request_output is not None:
                 result.request_outputs.append(request_output)
@@ -146,6 +153,7 @@ class OutputProcessor:
                 del self.request_states[output.request_id]
                 if not output.finished:
                     result.reqs_to_abort.append(output.request_id)
+            # <<< lab 12.4
         return result
 
     @boundary("detokenize")
@@ -168,8 +176,12 @@ class OutputProcessor:
         return closed
 
     @staticmethod
-    def _update_metrics(state: RequestState, output: EngineCoreOutput, timestamp: float) -> None:
-        """vLLM: v1/metrics/stats.py::IterationStats.update_from_output"""
+    def _update_numbers(state: RequestState, output: EngineCoreOutput, timestamp: float) -> None:
+        """Logprobs, and the request's metrics.
+
+        vLLM: v1/metrics/stats.py::IterationStats.update_from_output (and LogprobsProcessor.update_from_output)
+        """
+        state.logprobs_processor.update_from_output(output)
         metrics = state.metrics
         if output.prefill_stats is not None:
             state.num_cached_tokens = output.prefill_stats.num_cached_tokens

@@ -28,7 +28,7 @@ def replay_sampler(case: Workload) -> list[dict[str, Any]]:
         CachedRequestState(
             req_id=f"q{index}",
             prompt_token_ids=row["prompt_token_ids"],
-            sampling_params=_params(row),
+            sampling_params=sampling_params_of(row),
             block_ids=[],
             num_computed_tokens=0,
             output_token_ids=row["output_token_ids"],
@@ -59,7 +59,8 @@ def sampling_of(recorded: dict[str, Any]) -> dict[str, Any]:
     return recorded | {"logit_bias": {int(token): bias for token, bias in recorded["logit_bias"].items()}}
 
 
-def _params(row: dict[str, Any]) -> SamplingParams:
+def sampling_params_of(row: dict[str, Any]) -> SamplingParams:
+    """The SamplingParams of a recorded row, ready for a batch."""
     params = SamplingParams(max_tokens=MAX_TOKENS, **sampling_of(row["sampling"]))
     params.set_stop_tokens(EOS_TOKEN_ID)
     params._bad_words_token_ids = row["bad_words_token_ids"]

@@ -28,7 +28,14 @@ MAX_STEPS = 100_000  # a workload that gets here never ends
 
 def build_scheduler(settings: dict[str, Any], scheduler_class: type[Scheduler] = Scheduler) -> Scheduler:
     """A scheduler over a block pool, without a model, from the `config` of a recorded workload."""
-    config = EngineConfig(
+    config = make_config(settings)
+    pool = BlockPool(config.num_gpu_blocks_override, config.enable_prefix_caching)
+    return scheduler_class(config, KVCacheManager(config, pool))
+
+
+def make_config(settings: dict[str, Any]) -> EngineConfig:
+    """The engine's settings, from the `config` of a recorded workload."""
+    return EngineConfig(
         block_size=settings["block_size"],
         num_gpu_blocks_override=settings["num_blocks"],
         max_num_seqs=settings["max_num_seqs"],
@@ -38,8 +45,6 @@ def build_scheduler(settings: dict[str, Any], scheduler_class: type[Scheduler] =
         long_prefill_token_threshold=settings["long_prefill_token_threshold"],
         scheduling_policy=settings["policy"],
     ).resolved(max_model_len=settings["max_model_len"])
-    pool = BlockPool(config.num_gpu_blocks_override, config.enable_prefix_caching)
-    return scheduler_class(config, KVCacheManager(config, pool))
 
 
 def replay_scheduler(workload: Workload, scheduler_class: type[Scheduler] = Scheduler) -> list[Step]:

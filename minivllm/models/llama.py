@@ -10,8 +10,6 @@ The tokens of all requests stand in one flat batch: T tokens, each with its own 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from minivllm.attention.backend import AttentionBackend
 from minivllm.attention.layer import Attention
@@ -68,6 +66,9 @@ def rope_frequencies(config: ModelConfig) -> tuple[torch.Tensor, float]:
     if config.rope_kind == "default":
         exponents = torch.arange(0, config.head_size, 2, dtype=torch.float) / config.head_size
         return 1.0 / config.rope_parameters["rope_theta"] ** exponents, 1.0
+    from transformers import LlamaConfig  # here, since most models need neither
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     shape = LlamaConfig(
         hidden_size=config.hidden_size,
         num_attention_heads=config.num_attention_heads,
@@ -169,7 +170,8 @@ class LlamaModel(nn.Module):
 
     def __init__(self, config: ModelConfig, backend: AttentionBackend) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        # not filled with random numbers, as nn.Embedding(…) does: for that torch imports its compiler, a second's work
+        self.embed_tokens = nn.Embedding.from_pretrained(torch.empty(config.vocab_size, config.hidden_size))
         self.layers = nn.ModuleList(LlamaDecoderLayer(config, i, backend) for i in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = RotaryEmbedding(config)

@@ -7,6 +7,7 @@ Must not know: torch (transformers is imported only inside the functions that ne
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -106,7 +107,7 @@ def load_model_config(model: str | Path | None) -> ModelConfig:
         raise ModelError(f"The model folder {folder} has no config.json. Give the folder that holds it.")
     _refuse_not_covered(raw, folder)
     weight_files(folder)
-    hf_config = _hf_config(folder)
+    hf_config = _hf_config(folder, raw)
     generation = _generation_config(folder)
     architecture = raw["architectures"][0]
     attention_bias = architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM") and hf_config.attention_bias
@@ -260,8 +261,11 @@ def _generation_config(folder: Path) -> dict[str, Any]:
 
     vLLM: config/model.py::ModelConfig.try_get_generation_config
     """
-    if not (folder / "generation_config.json").is_file():
+    raw = _read_json(folder / "generation_config.json")
+    if raw is None:
         return {}
+    if not set(raw) & set(GENERATION_DEFAULTS):
+        return raw  # nothing that has a default; transformers' class would bring torch, which takes seconds
     from transformers import GenerationConfig
 
     try:
@@ -270,13 +274,42 @@ def _generation_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{folder / 'generation_config.json'} can't be used: {error}") from error
 
 
-def _hf_config(folder: Path) -> Any:
+def _hf_config(folder: Path, raw: dict[str, Any]) -> Any:
+    """The config as transformers' class has it, with the defaults of the architecture."""
+    if raw["architectures"][0] == "LlamaForCausalLM" and _is_complete(raw):
+        return SimpleNamespace(**raw)  # the class would add nothing but the import of torch, which takes seconds
     from transformers import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(folder)
     except Exception as error:  # transformers raises many types for a file it can't use
         raise ModelError(f"{folder / 'config.json'} can't be used: {error}") from error
+
+
+def _is_complete(raw: dict[str, Any]) -> bool:
+    """Whether every field that is read here is set, in today's form."""
+    numbers = (
+        "num_hidden_layers",
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "vocab_size",
+        "max_position_embeddings",
+    )
+    rope = raw.get("rope_parameters")
+    return (
+        raw.get("model_type") == "llama"
+        and all(type(raw.get(name)) is int and raw[name] > 0 for name in numbers)
+        and all(type(raw.get(name)) is bool for name in ("attention_bias", "mlp_bias", "tie_word_embeddings"))
+        and type(raw.get("rms_norm_eps")) is float
+        and type(raw.get("dtype")) is str
+        and "eos_token_id" in raw
+        and isinstance(rope, dict)
+        and rope.get("rope_type") == "default"
+        and type(rope.get("rope_theta")) is float
+    )
 
 
 def _token_ids(value: int | list[int] | None) -> list[int]:

@@ -1,5 +1,7 @@
 """The tokenizer of a model folder: transformers' fast tokenizer."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from minivllm.errors import ModelError
@@ -10,10 +12,13 @@ def load_tokenizer(path: str) -> Any:
 
     vLLM: tokenizers/registry.py::get_tokenizer (simplified: fast tokenizers only)
     """
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        if _needs_no_class(path):  # spares the import of torch and of every model's classes
+            from transformers import PreTrainedTokenizerFast as TokenizerClass
+        else:
+            from transformers import AutoTokenizer as TokenizerClass
+
+        tokenizer = TokenizerClass.from_pretrained(path)
     except Exception as error:  # transformers raises many types for a tokenizer that is missing or broken
         raise ModelError(
             f"No tokenizer could be loaded from {path} ({type(error).__name__}: {error}). Point tokenizer= at a folder "
@@ -22,3 +27,12 @@ def load_tokenizer(path: str) -> Any:
     if not tokenizer.is_fast:
         raise ModelError(f"The tokenizer in {path} has no tokenizer.json, which is needed to decode as tokens come.")
     return tokenizer
+
+
+def _needs_no_class(path: str) -> bool:
+    """Whether the folder's tokenizer.json says all there is to say, and no class of transformers adds to it."""
+    folder = Path(path)
+    if not (folder / "tokenizer.json").is_file() or not (folder / "tokenizer_config.json").is_file():
+        return False
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    return config.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")

@@ -74,17 +74,22 @@ def apply_penalties(
 
     vLLM: v1/sample/ops/penalties.py::apply_all_penalties
     """
-    in_prompt = _count_tokens(prompt_ids, logits) > 0
-    output_counts = _count_tokens(output_ids, logits)
+    # >>> lab 11.3 repetition first, then frequency and presence
+    in_prompt = count_tokens(prompt_ids, logits) > 0
+    output_counts = count_tokens(output_ids, logits)
     factor = torch.where(in_prompt | (output_counts > 0), repetition[:, None], torch.ones_like(logits))
     # a negative logit is weakened by multiplying
     logits = torch.where(logits > 0, logits / factor, logits * factor)
     logits = logits - frequency[:, None] * output_counts
     return logits - presence[:, None] * (output_counts > 0)
+    # <<< lab 11.3
 
 
-def _count_tokens(ids: list[list[int]], like: torch.Tensor) -> torch.Tensor:
-    """How often each token occurs in each row: [R, V]."""
+def count_tokens(ids: list[list[int]], like: torch.Tensor) -> torch.Tensor:
+    """How often each token occurs in each row: [R, V], the shape and the type of `like`.
+
+    vLLM: v1/sample/ops/penalties.py::apply_all_penalties (its counts)
+    """
     counts = torch.zeros_like(like)
     for row, row_ids in enumerate(ids):
         if row_ids:
@@ -98,8 +103,10 @@ def apply_temperature(logits: torch.Tensor, temperature: torch.Tensor) -> torch.
 
     vLLM: v1/sample/sampler.py::Sampler.apply_temperature
     """
+    # >>> lab 11.1 each row by its own temperature, but for the greedy ones
     divisor = torch.where(temperature < SAMPLING_EPS, torch.ones_like(temperature), temperature)
     return logits / divisor[:, None]
+    # <<< lab 11.1
 
 
 def apply_min_p(logits: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
@@ -107,8 +114,10 @@ def apply_min_p(logits: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
 
     vLLM: v1/sample/logits_processor/builtin.py::MinPLogitsProcessor
     """
+    # >>> lab 11.2 mask by probability, measured against the row's likeliest
     probs = logits.softmax(dim=-1)
     return logits.masked_fill(probs < min_p[:, None] * probs.amax(dim=-1, keepdim=True), MASKED)
+    # <<< lab 11.2
 
 
 def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None) -> torch.Tensor:
@@ -120,6 +129,7 @@ def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Ten
     """
     if k is None and p is None:
         return logits
+    # >>> lab 11.2 first the k likeliest, then of what is left as much as reaches p
     ascending, order = logits.sort(dim=-1)
     if k is not None:
         kth_largest = ascending.gather(1, (logits.shape[1] - k)[:, None])
@@ -130,3 +140,4 @@ def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Ten
         unneeded[:, -1] = False
         ascending = ascending.masked_fill(unneeded, MASKED)
     return torch.empty_like(logits).scatter_(dim=-1, index=order, src=ascending)
+    # <<< lab 11.2

@@ -65,16 +65,24 @@ class Sampler:
         greedy, processed = process(logits, metadata)
         sampled = greedy
         if not metadata.all_greedy:
+            # >>> lab 11.4 draw; greedy rows keep their token, discarded rows their generators
             generators = {row: g for row, g in metadata.generators.items() if row not in discarded_rows}
-            sampled = random_sample(processed.softmax(dim=-1), generators, self.generator)
+            sampled = self._draw(processed.softmax(dim=-1), generators)
             if greedy is not None:
                 sampled = torch.where(metadata.temperature < SAMPLING_EPS, greedy, sampled)
+            # <<< lab 11.4
         logprobs = None
         if metadata.max_num_logprobs is not None:
             # of the raw logits: before bias, penalties, temperature and cuts
             raw_logprobs = logits.log_softmax(dim=-1, dtype=torch.float32)
             logprobs = gather_logprobs(raw_logprobs, metadata.max_num_logprobs, sampled)
         return SamplerOutput(sampled, logprobs, processed)
+
+    def _draw(self, probs: torch.Tensor, generators: dict[int, torch.Generator]) -> torch.Tensor:
+        """A token a row, the quickest way that there is: int64[R]."""
+        if probs.is_cpu and not generators:
+            return sample_from_sums(probs, self.generator)
+        return random_sample(probs, generators, self.generator)
 
 
 def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -84,6 +92,7 @@ def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Ten
 
     vLLM: v1/sample/sampler.py::Sampler.sample
     """
+    # >>> lab 11.3 masks, bias, penalties; the greedy choice; temperature, min-p, top-k and top-p
     logits = logits.to(torch.float32)
     if metadata.allowed_token_ids_mask is not None:
         logits = apply_allowed_token_ids(logits, metadata.allowed_token_ids_mask)
@@ -109,6 +118,7 @@ def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Ten
     if metadata.min_p is not None:
         logits = apply_min_p(logits, metadata.min_p)
     return greedy, apply_top_k_top_p(logits, metadata.top_k, metadata.top_p)
+    # <<< lab 11.3
 
 
 def random_sample(
@@ -121,12 +131,31 @@ def random_sample(
 
     vLLM: v1/sample/ops/topk_topp_sampler.py::random_sample
     """
+    # >>> lab 11.4 a race for each row, with noise from its own generator or from the default one
     q = torch.empty_like(probs)
     if len(generators) < len(probs):
         q.exponential_(generator=default)
     for row, generator in generators.items():
         q[row].exponential_(generator=generator)
     return probs.div_(q).argmax(dim=-1)
+    # <<< lab 11.4
+
+
+def sample_from_sums(probs: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Draw a token a row from probs float32[R, V] with one random number a row: int64[R].
+
+    The first token at which the sum of the probabilities exceeds the number. A CPU makes random numbers one after the
+    other, and the race needs R * V of them: at 64 rows they would take longer than the model. For rows without a seed
+    alone, since what a seed draws is to be what it draws in vLLM.
+
+    vLLM: none, vLLM races on every device
+    """
+    sums = probs.cumsum(dim=-1)
+    threshold = torch.rand(len(probs), 1, generator=generator) * sums[:, -1:]
+    # rounding must not lift it to the whole sum, which no token exceeds
+    threshold = torch.minimum(threshold, sums[:, -1:].nextafter(torch.zeros(1)))
+    # a row in which every token is forbidden has NaN for sums, and no place: it gets some token, as in the race
+    return torch.searchsorted(sums, threshold, right=True)[:, 0].clamp(max=probs.shape[1] - 1)
 
 
 def gather_logprobs(logprobs: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor) -> LogprobsTensors:

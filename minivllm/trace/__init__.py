@@ -6,7 +6,8 @@
 
 Detail 0 has ids, lengths, counters, block tables, slots, positions, message sizes. Detail 1 adds, for each layer, the
 shapes of what its attention gets and the launches of kernels. Detail 2 adds values: the likeliest tokens, the length of
-the hidden states, and what each program of the first layer's launches read and wrote.
+the hidden states, and of the layers, steps and positions that a TraceWatch names (minivllm/config.py) query, K, V and
+output of attention, and what each program of a launch read and wrote.
 
 The names below are loaded at first use. None of them needs torch, a model, or the engine.
 """

@@ -5,6 +5,8 @@ Interface: CallerTrace (in the caller's process), trace_core (in the core's).
 Must not know: torch, or any class of the engine: it is handed the objects.
 """
 
+import hashlib
+import importlib.util
 import logging
 import os
 import platform
@@ -21,8 +23,10 @@ from minivllm import __version__
 from minivllm.trace.clock import Clock, LogicalClock, Offset, make_clock, measure_offset
 from minivllm.trace.merge import merge
 from minivllm.trace.recorder import Recorder
+from minivllm.trace.rendezvous import CallerSide, CoreSide
 from minivllm.trace.schema import Header, Process, new_header
 from minivllm.trace.store import PartFile, TraceError, check_writable, read, warn_not_written, write
+from minivllm.trace.values import hidden_states_kept
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +82,18 @@ class CallerTrace:
             num_gpu_blocks=ready.num_gpu_blocks,
             ran_as={"dtype": ready.dtype, "device": ready.device, "attention_backend": ready.attention_backend},
         )
-        sink = PartFile(f"{self.config.trace}.caller.part", header)
-        self.recorder = Recorder(sink, "caller", self.clock, config.trace_detail)
-        self.recorder.observe(llm_engine, llm_engine.input_processor, llm_engine.output_processor, client)
         core = getattr(client, "engine_core", None)
+        meeting = CallerSide(self.config.trace) if core is None and self.deterministic else None
+        if meeting is not None:
+            self.clock = meeting.clock
+            meeting.attach_inside(client)
+        sink = PartFile(f"{self.config.trace}.caller.part", header)
+        self.recorder = Recorder(sink, "caller", self.clock, config.trace_detail, config.trace_watch)
+        self.recorder.observe(llm_engine, llm_engine.input_processor, llm_engine.output_processor, client)
         if core is not None:
             _observe_core(self.recorder, core)
+        if meeting is not None:
+            meeting.attach_outside(client)
 
     def observe(self, *owners: Any) -> None:
         """Watch more objects of the caller's side."""
@@ -124,14 +134,17 @@ def trace_core(core: Any, model_config: Any, ask: Callable[[], tuple[int, int]])
     ask: one exchange with the caller, which answers with two stamps of its own clock.
     """
     config = core.config
-    clock = make_clock(config.trace_clock)
+    meeting = CoreSide(config.trace) if config.trace_clock == "logical" else None
+    clock = meeting.clock if meeting is not None else make_clock(config.trace_clock)
     offset = measure_offset(ask, clock) if clock.kind == "monotonic" else Offset()
     header = _header(
         Process("core", offset.offset_ns, offset.error_bound_ns), config, model_config, core.num_gpu_blocks, ran_as={}
     )
     sink = PartFile(f"{config.trace}.core.part", header, warn=False)
-    recorder = Recorder(sink, "core", clock, config.trace_detail)
+    recorder = Recorder(sink, "core", clock, config.trace_detail, config.trace_watch)
     _observe_core(recorder, core)
+    if meeting is not None:
+        meeting.attach(core)
     return recorder
 
 
@@ -144,6 +157,9 @@ def _observe_core(recorder: Recorder, core: Any) -> None:
         core.scheduler.clock = recorder.clock.seconds
     recorder.observe(core, core.scheduler, manager, manager.block_pool, executor, worker)
     recorder.observe(runner, runner.input_batch, runner.backend, runner.model, runner.sampler)
+    if recorder.detail >= 2:
+        for layer in runner.model.model.layers:
+            layer.register_forward_hook(hidden_states_kept(recorder.notes))
 
 
 # ---------------------------------------------------------------------- the header
@@ -153,15 +169,17 @@ def _header(process: Process, config: Any, model_config: Any, num_gpu_blocks: in
     settings = msgspec.to_builtins(config)
     model = msgspec.to_builtins(model_config)
     paths = {name: settings.pop(name) for name in PATH_SETTINGS}
-    clock, detail = settings.pop("trace_clock"), settings.pop("trace_detail")
+    clock, detail, watch = (settings.pop(f"trace_{name}") for name in ("clock", "detail", "watch"))
     return new_header(
         clock,
         detail,
         process,
         __version__,
-        config=settings | ran_as,
+        config=settings | ran_as | {"parts": {seam: _without_folder(spec) for seam, spec in settings["parts"].items()}},
         model={name: value for name, value in model.items() if name != "path"},
         num_gpu_blocks=num_gpu_blocks,
+        watch=watch if detail >= 2 else {},
+        parts_sha256=_parts_sha256(settings["parts"]),
         environment={
             **({} if clock == "logical" else {"pids": {process.name: os.getpid()}}),
             "python": platform.python_version(),
@@ -173,6 +191,25 @@ def _header(process: Process, config: Any, model_config: Any, num_gpu_blocks: in
             **({} if clock == "logical" else _started()),
         },
     )
+
+
+def _without_folder(spec: str) -> str:
+    """`scheduler.py:Scheduler` for `/home/me/scheduler.py:Scheduler`; a module's name stays as it is."""
+    place, _, symbol = spec.rpartition(":")
+    return f"{Path(place).name}:{symbol}" if place.endswith(".py") else spec
+
+
+def _parts_sha256(parts: dict[str, str]) -> dict[str, str]:
+    """Which version of a part it was. Both sides can tell; a module's file is found without importing it."""
+    found = {}
+    for seam, spec in parts.items():
+        place = spec.rpartition(":")[0]
+        if not place.endswith(".py"):
+            module = importlib.util.find_spec(place)
+            place = module.origin if module is not None else None
+        if place is not None:
+            found[seam] = hashlib.sha256(Path(place).expanduser().read_bytes()).hexdigest()
+    return found
 
 
 def _started() -> dict[str, Any]:

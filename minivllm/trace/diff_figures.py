@@ -48,6 +48,7 @@ def _settings(trace: Trace) -> Iterator[tuple[str, Any]]:
     yield from ((f"model.{name}", value) for name, value in header.model.items())
     for name in ("minivllm", "vllm", "clock", "detail", "num_gpu_blocks", "redacted"):
         yield name, getattr(header, name)
+    yield from ((f"parts_sha256.{seam}", digest) for seam, digest in header.parts_sha256.items())
     yield "processes", len(header.processes)
 
 

@@ -11,9 +11,12 @@ and at its exit. An empty list is left out of the file. A field that is None is 
 is nothing to say.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
+
+if TYPE_CHECKING:  # reading a trace needs nothing of the engine
+    from minivllm.config import TraceWatch
 
 SCHEMA = 1  # goes up when a kind or a field is renamed, removed, or changes its meaning or unit: see store.UPGRADES
 
@@ -94,7 +97,7 @@ _TABLE = [
     ("kernel.launch", None, "core", "TritonBackend.launch", "none, vLLM launches each kernel where it is needed",
      "below detail 1, or attention_backend torch"),
     ("kernel.program", None, "core", "TritonBackend.launch", "none, vLLM's programs leave no record",
-     "below detail 2, or not in Triton's interpreter, or of another layer than the first"),
+     "below detail 2, or not in Triton's interpreter, or of a layer or step that is not watched"),
     ("compute_logits", "B19", "core", "LlamaForCausalLM.compute_logits",
      "model_executor/models/llama.py::LlamaForCausalLM.compute_logits"),
     ("sample_tokens", "B20", "core", "UniProcExecutor.sample_tokens",
@@ -131,7 +134,7 @@ class Call:
     vLLM: none, see Kind
     """
 
-    __slots__ = ("args", "before", "detail", "kwargs", "notes", "number", "out", "owner", "step")
+    __slots__ = ("args", "before", "detail", "kwargs", "notes", "number", "out", "owner", "step", "watch")
 
     def __init__(
         self,
@@ -142,6 +145,7 @@ class Call:
         notes: dict[Any, Any],
         number: int,
         step: int | None,
+        watch: "TraceWatch | None",
     ) -> None:
         self.owner = owner  # the object whose method it is
         self.args = args
@@ -150,8 +154,16 @@ class Call:
         self.notes = notes  # what one view leaves for another; of one recorder
         self.number = number  # of calls of this kind before this one
         self.step = step  # the core's step that it is part of
+        self.watch = watch  # which tensors detail 2 looks at
         self.before: Any = None  # what the event's `before` returned
         self.out: Any = None  # what the method returned
+
+    @property
+    def watched(self) -> bool:
+        """Values of this step are asked for."""
+        if self.detail < 2 or self.watch is None:
+            return False
+        return self.watch.steps is None or self.step in self.watch.steps
 
     def arg(self, place: int, name: str, default: Any = None) -> Any:
         """An argument, whichever way the caller passed it."""

@@ -1,7 +1,7 @@
 """Events inside B17 and B18: launches of kernels, from detail 1, and what the programs of a launch did, at detail 2.
 
 Only attention_backend="triton" launches kernels. The backend brings a probe that knows how to look at them; nothing
-here does. Programs can be watched in Triton's interpreter alone, and are for the launches of one layer.
+here does. Programs can be watched in Triton's interpreter alone, in the layers and steps that the watch names.
 """
 # ruff: noqa: RUF012  (a msgspec struct copies a mutable default)
 
@@ -12,7 +12,6 @@ import msgspec
 from minivllm.trace.events import Call, Event
 from minivllm.trace.events_worker import TensorInfo
 
-WATCHED_LAYER = 0  # of whose launches the programs are recorded
 Runs = dict[str, list[list[int]]]  # tensor -> runs; in a cache [block, first offset, last offset, head]
 
 
@@ -35,7 +34,7 @@ class KernelLaunch(Event, tag="kernel.launch"):
         probe, kernel = call.owner.probe, call.arg(0, "kernel")
         tensors = [value for value in call.kwargs.values() if hasattr(value, "device")]
         watch = None
-        if call.detail >= 2 and call.notes.get("layer") == WATCHED_LAYER and probe.interpreter.is_interpreting():
+        if call.watched and call.notes.get("layer") in call.watch.layers and probe.interpreter.is_interpreting():
             watch = probe.ProgramWatch(kernel)
             watch.start()
         timer = probe.DeviceTimer(tensors[0].device) if tensors else None

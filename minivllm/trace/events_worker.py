@@ -1,14 +1,18 @@
-"""Events of executor, worker and model: B13 to B20."""
+"""Events of executor, worker and model: B13 to B20.
+
+What detail 2 takes from tensors is in values.py.
+"""
 # ruff: noqa: RUF012  (a msgspec struct copies a mutable default)
 
 from typing import Any
 
 import msgspec
 
+from minivllm.trace import values
 from minivllm.trace.events import Call, Change, Event, TokenIds
+from minivllm.trace.values import Candidate
 
-NUM_CANDIDATES = 10  # tokens a row, at detail 2
-DIGITS = 4  # of values at detail 2
+Values = list[Any] | int  # numbers of a tensor, nested by its dimensions; in a redacted trace how many
 
 
 class _ExecuteModel(Event):
@@ -87,10 +91,11 @@ class PrepareInputs(Event, tag="prepare_inputs"):
     @staticmethod
     def view(call: Call) -> dict[str, Any]:
         batch = call.out
+        call.notes["positions"] = positions = batch.positions.tolist()
         return {
             "num_tokens": batch.num_actual_tokens,
             "input_ids": batch.input_ids.tolist(),
-            "positions": batch.positions.tolist(),
+            "positions": positions,
             "query_start_loc": batch.query_start_loc.tolist(),
             "seq_lens": batch.seq_lens.tolist(),
             "slot_mapping": batch.slot_mapping.tolist(),
@@ -160,17 +165,36 @@ class ModelForward(Event, tag="model_forward"):
     hidden_states_shape: list[int] = []  # [tokens, hidden size]
     dtype: str | None = None
     hidden_states_norms: list[float] = []  # [tokens], length of each token's vector after the last norm; detail 2
+    layer_norms: list[list[float]] = []  # [layers][tokens], the same after each layer; detail 2
+    early_candidates: dict[int, list[list[Candidate]]] | int = {}  # layer -> by row, as if it were the last; detail 2
+    secret = ("early_candidates",)
+
+    @staticmethod
+    def before(call: Call) -> None:
+        call.notes.pop(values.HIDDEN_STATES, None)
 
     @staticmethod
     def view(call: Call) -> dict[str, Any]:
-        hidden_states = call.out
-        norms = hidden_states.float().norm(dim=-1).tolist() if call.detail >= 2 else []
+        hidden_states, of_layers = call.out, call.notes.pop(values.HIDDEN_STATES, [])
         return {
             "num_tokens": call.arg(0, "batch").num_actual_tokens,
             "hidden_states_shape": list(hidden_states.shape),
             "dtype": dtype_name(hidden_states),
-            "hidden_states_norms": [round(norm, DIGITS) for norm in norms],
+            "hidden_states_norms": values.norms(hidden_states) if call.detail >= 2 else [],
+            "layer_norms": [values.norms(states) for states in of_layers] if call.watched else [],
+            "early_candidates": _early(call, of_layers) if call.watched else {},
         }
+
+
+def _early(call: Call, of_layers: list[Any]) -> dict[int, list[list[Candidate]]]:
+    """What the head makes of the hidden states after some layers, for each row's last token."""
+    rows, model = call.arg(0, "batch").logits_indices, call.owner.model
+    found = {}
+    for layer in call.watch.early_layers:
+        # past the mark: it is not part of the run
+        logits = type(model).compute_logits(model, model.model.norm(of_layers[layer][rows]))
+        found[layer] = values.candidates(logits, logits)
+    return found
 
 
 class TensorInfo(msgspec.Struct):
@@ -219,11 +243,28 @@ class Summed(Event):
         raise NotImplementedError
 
 
+def _watched(call: Call) -> list[int]:
+    """Tokens whose values are asked for in this layer's call, by their places in the batch."""
+    if not call.watched or call.arg(0, "layer_idx") not in call.watch.layers:
+        return []
+    return values.watched_tokens(call.notes["positions"], call.watch.positions)
+
+
+def _at(call: Call, watched: list[int], **tensors: Any) -> dict[str, Values]:
+    """Their values for the watched tokens, of those tensors that are asked for."""
+    asked = [name for name in tensors if name.removesuffix("s") in call.watch.tensors]
+    return {name: values.rounded(tensors[name][watched]) for name in asked} if watched else {}
+
+
 class DoKVCacheUpdate(Summed, tag="do_kv_cache_update"):
     """K and V of the step's tokens are written to their slots."""
 
     key_shape: list[int] = []  # [tokens, KV heads, head size]; of V too
     slot_ranges: list[Change] = []  # runs of [first, last]; in a sum
+    watched: list[int] = []  # places in the batch of the tokens below; detail 2
+    keys: Values = []  # [watched, KV heads, head size], after the rotation; detail 2
+    values: Values = []  # likewise
+    secret = ("keys", "values")
 
     @classmethod
     def summary(cls, call: Call) -> dict[str, Any]:
@@ -236,14 +277,17 @@ class DoKVCacheUpdate(Summed, tag="do_kv_cache_update"):
 
     @staticmethod
     def view(call: Call) -> dict[str, Any]:
-        key = call.arg(1, "key")
+        key, value = call.arg(1, "key"), call.arg(2, "value")
+        watched = _watched(call)
         return {
             "layer": call.arg(0, "layer_idx"),
             "num_tokens": key.shape[0],
             "key_shape": list(key.shape),
+            "watched": watched,
+            **_at(call, watched, keys=key, values=value),
             "tensors": _tensors(
                 key=key,
-                value=call.arg(2, "value"),
+                value=value,
                 kv_cache=call.arg(3, "kv_cache"),
                 slot_mapping=call.arg(4, "slot_mapping"),
             ),
@@ -258,6 +302,13 @@ class Attention(Summed, tag="attention"):
     kv_cache_shape: list[int] = []  # of one layer
     max_query_len: int | None = None
     max_seq_len: int | None = None
+    watched: list[int] = []  # places in the batch of the tokens of query and output; detail 2
+    query: Values = []  # [watched, query heads, head size], after the rotation; detail 2
+    output: Values = []  # likewise
+    keys: Values = []  # row by row [watched KV heads, seq_len, head size], as read from the cache; detail 2
+    values: Values = []  # likewise
+    weights: list[list[list[float]]] = []  # [rows, watched positions, query heads], of each row's last token; detail 2
+    secret = ("query", "output", "keys", "values")
 
     @classmethod
     def summary(cls, call: Call) -> dict[str, Any]:
@@ -273,8 +324,22 @@ class Attention(Summed, tag="attention"):
 
     @staticmethod
     def view(call: Call) -> dict[str, Any]:
-        tensors = _tensors(query=call.arg(1, "query"), kv_cache=call.arg(2, "kv_cache"), output=call.out)
-        return {**Attention.summary(call), "layer": call.arg(0, "layer_idx"), "tensors": tensors}
+        query, kv_cache = call.arg(1, "query"), call.arg(2, "kv_cache")
+        tensors = _tensors(query=query, kv_cache=kv_cache, output=call.out)
+        facts = {**Attention.summary(call), "layer": call.arg(0, "layer_idx"), "tensors": tensors}
+        return {**facts, **_attention_values(call, query, kv_cache)} if call.watched else facts
+
+
+def _attention_values(call: Call, query: Any, kv_cache: Any) -> dict[str, Any]:
+    watch, common, watched = call.watch, call.arg(3, "attn_metadata").common, _watched(call)
+    found = {"watched": watched, **_at(call, watched, query=query, output=call.out)}
+    if watch.kv_heads and call.arg(0, "layer_idx") in watch.layers:
+        pairs = [values.keys_and_values(kv_cache, common, row, list(watch.kv_heads)) for row in range(common.num_reqs)]
+        for name, tensors in zip(("keys", "values"), zip(*pairs, strict=True), strict=True):
+            found[name] = [values.rounded(tensor.transpose(0, 1)) for tensor in tensors]
+    if watch.weights_on:
+        found["weights"] = values.weights_on(watch.weights_on, query, kv_cache, common, call.owner.scale)
+    return found
 
 
 class ComputeLogits(Event, tag="compute_logits"):
@@ -312,17 +377,6 @@ class SampleTokens(Event, tag="sample_tokens"):
         }
 
 
-class Candidate(msgspec.Struct):
-    """One of the likeliest tokens of a row.
-
-    vLLM: none, see Kind
-    """
-
-    token_id: int  # the likeliest first
-    logprob: float  # of the raw logits
-    processed_logprob: float | None  # of those that the token is drawn from; None: masked
-
-
 class SamplerForward(Event, tag="sampler.forward"):
     """Logits become tokens."""
 
@@ -345,28 +399,5 @@ class SamplerForward(Event, tag="sampler.forward"):
             "max_num_logprobs": metadata.max_num_logprobs,
             "discarded_rows": sorted(call.arg(2, "discarded_rows", ())),
             "rows_with_generator": sorted(metadata.generators),
-            "candidates": _candidates(logits, call.out.processed_logits) if call.detail >= 2 else [],
+            "candidates": values.candidates(logits, call.out.processed_logits) if call.detail >= 2 else [],
         }
-
-
-def _candidates(logits: Any, processed_logits: Any) -> list[list[Candidate]]:
-    """The likeliest tokens of each row, by the logits that they are drawn from."""
-    raw = logits.float().log_softmax(dim=-1)
-    processed = processed_logits.float().log_softmax(dim=-1)
-    # by both: a bias or a mask can bring other tokens to the top
-    top = processed.topk(min(NUM_CANDIDATES, logits.shape[-1]), dim=-1).indices
-    return [
-        [
-            Candidate(token_id, _rounded(raw_value), _finite(processed_value))
-            for token_id, raw_value, processed_value in zip(*columns, strict=True)
-        ]
-        for columns in zip(top.tolist(), raw.gather(1, top).tolist(), processed.gather(1, top).tolist(), strict=True)
-    ]
-
-
-def _rounded(value: float) -> float:
-    return round(value, DIGITS)
-
-
-def _finite(value: float) -> float | None:
-    return None if value == float("-inf") else _rounded(value)

@@ -15,13 +15,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minivllm.boundary import boundaries
 from minivllm.trace.clock import Clock, MonotonicClock
 from minivllm.trace.events import Call, Event
 from minivllm.trace.events_worker import Summed
 from minivllm.trace.schema import EVENTS, Line, Open
+
+if TYPE_CHECKING:
+    from minivllm.config import TraceWatch
 
 logger = logging.getLogger(__name__)
 
@@ -112,16 +115,26 @@ class _Local(threading.local):
 
 
 class Recorder:
-    """One process's recorder. detail: 0, 1 or 2 (see the package's docstring).
+    """One process's recorder.
+
+    detail: 0, 1 or 2 (see the package's docstring). watch: which tensors detail 2 looks at; None: none.
 
     vLLM: none, vLLM mixes four ways of instrumenting
     """
 
-    def __init__(self, sink: Sink, proc: str = "caller", clock: Clock | None = None, detail: int = 0) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        proc: str = "caller",
+        clock: Clock | None = None,
+        detail: int = 0,
+        watch: "TraceWatch | None" = None,
+    ) -> None:
         self.sink = sink
         self.proc = proc
         self.clock = clock or MonotonicClock()
         self.detail = detail
+        self.watch = watch
         self.num_steps = 0
         self.notes: dict[Any, Any] = {}
         self._seq = count()
@@ -155,7 +168,7 @@ class Recorder:
         def timed(*args: Any, **kwargs: Any) -> Any:
             thread = self._local.thread
             frame = self._enter(thread, kind, owner)
-            call = Call(owner, args, kwargs, self.detail, self.notes, next(numbers), frame.step)
+            call = Call(owner, args, kwargs, self.detail, self.notes, next(numbers), frame.step, self.watch)
             problem = None
             if before is not None:
                 try:
@@ -202,7 +215,7 @@ class Recorder:
             sums = thread.frames[-1].sums
             total = sums.get(kind)
             if total is None:
-                call = Call(owner, args, kwargs, self.detail, self.notes, 0, None)
+                call = Call(owner, args, kwargs, self.detail, self.notes, 0, None, self.watch)
                 total = sums[kind] = Sum({"seq": next(self._seq), **self._summary(event, call)}, t0)
             total.calls += 1
             total.total_ns += t1 - t0

@@ -53,7 +53,7 @@ def _name(block_hash: str, names: dict[str, str]) -> str:
 
 
 def _length(value: Any) -> Any:
-    return len(value) if isinstance(value, str | list) else value
+    return len(value) if isinstance(value, str | list | dict) else value
 
 
 def _params(params: dict[str, Any]) -> dict[str, Any]:

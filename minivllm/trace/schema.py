@@ -58,6 +58,8 @@ class Header(msgspec.Struct, tag_field="kind", tag="header", omit_defaults=True)
     config: dict[str, Any] = {}  # EngineConfig, resolved; without paths
     model: dict[str, Any] = {}  # shape of the model
     num_gpu_blocks: int | None = None  # the null block included
+    watch: dict[str, Any] = {}  # which values detail 2 has: TraceWatch of minivllm/config.py
+    parts_sha256: dict[str, str] = {}  # of config.parts: seam -> sha256 of the file that its symbol is from
     redacted: bool = False  # lengths stand where texts and token ids were
     part: bool = False  # what one process wrote, not merged yet
     boundaries: dict[str, str | None] = {}  # kind -> B1..B27

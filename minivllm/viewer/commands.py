@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from minivllm.viewer.render import render
 
     trace = Trace.load(arguments.trace)
-    name = arguments.trace.name.split(".")[0]
+    name = arguments.trace.name.removesuffix(".gz").removesuffix(".jsonl")
     path = render(trace, arguments.out or arguments.trace.parent / f"{name}.html", name, arguments.tokenizer)
     print(f"{path}  {path.stat().st_size / 1000:,.0f} kB, {len(trace):,} events", flush=True)
     if arguments.open and not webbrowser.open(path.resolve().as_uri()):

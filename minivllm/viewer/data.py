@@ -8,6 +8,7 @@ The page replays the engine's state from the events by itself (page-files/state.
 Trace.state_at.
 """
 
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -23,9 +24,14 @@ TRIVIAL = ("not_arrived", "finished")  # verdicts that the page says by itself
 
 
 def page_data(
-    trace: Trace, name: str, place: str = "", only: str = "", tokenizer: str | Path | None = None
+    trace: Trace,
+    name: str,
+    place: str = "",
+    only: str = "",
+    tokenizer: str | Path | None = None,
+    pieces: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
-    """All that the page shows, ready for JSON. place, only, tokenizer: see minivllm.viewer.render.page_text.
+    """All that the page shows, ready for JSON. place, only, tokenizer, pieces: see minivllm.viewer.render.page_text.
 
     vLLM: none, vLLM draws nothing
     """
@@ -42,7 +48,7 @@ def page_data(
         "kinds": _kinds({event.kind for event in trace}),
         "events": [event.raw if isinstance(event, Unknown) else event for event in trace],
         **_explanations(trace),
-        "pieces": token_pieces(trace, tokenizer),
+        "pieces": token_pieces(trace, tokenizer) if pieces is None else dict(pieces),
     }
 
 

@@ -9,6 +9,7 @@ what the module exports; they follow each other so that a module stands behind t
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,8 @@ MODULES = (
     "data.js",
     "state.js",
     "marks.js",
+    "link.js",
+    "splitters.js",
     "facts.js",
     "sentences.js",
     "strip.js",
@@ -50,7 +53,7 @@ def render(trace: Trace, path: str | Path, name: str | None = None, tokenizer: s
     vLLM: none, vLLM draws nothing
     """
     path = Path(path)
-    text = page_text(trace, name or path.name.split(".")[0], tokenizer=tokenizer)
+    text = page_text(trace, name or path.stem, tokenizer=tokenizer)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -59,17 +62,24 @@ def render(trace: Trace, path: str | Path, name: str | None = None, tokenizer: s
     return path
 
 
-def page_text(trace: Trace, name: str, place: str = "", only: str = "", tokenizer: str | Path | None = None) -> str:
+def page_text(
+    trace: Trace,
+    name: str,
+    place: str = "",
+    only: str = "",
+    tokenizer: str | Path | None = None,
+    pieces: Mapping[int, str] | None = None,
+) -> str:
     """The page as text. Raises InputError for a trace without events.
 
     place: where it opens, as in its address (`e=40&t=blocks`). only: one part of it (`timeline`, `event`, `panel`).
-    tokenizer: see render.
+    tokenizer: see render. pieces: the texts of tokens, where they are known already; no tokenizer is looked for then.
 
     vLLM: none, see render
     """
     if not trace.events:
         raise InputError("The trace has no event: there is nothing to show.")
-    data = msgspec.json.encode(page_data(trace, name, place, only, tokenizer)).decode()
+    data = msgspec.json.encode(page_data(trace, name, place, only, tokenizer, pieces)).decode()
     parts = {
         "title": _escaped(name),
         "style": _read("style.css"),

@@ -27,6 +27,51 @@ class FlatBatch:
     num_actual_tokens: int  # T without padding
 
 
+def locate_tokens(
+    num_computed: np.ndarray, num_scheduled: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Where every token of the step stands, (query_start_loc, positions, seq_lens, logits_indices):
+    where each row's tokens begin in the flat batch, and where the last ones end [R + 1]; the position of each token in
+    its request [T]; the tokens of each row whose K and V exist after the step [R]; each row's last token in the flat
+    batch [R].
+
+    num_computed, num_scheduled: int32[R]; the row's tokens before this step, and those of this step.
+
+    vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._prepare_inputs
+    """
+    # >>> lab 07.1 where each row begins, where each token stands, how long each row is
+    cumulative = np.cumsum(num_scheduled, dtype=np.int64)
+    query_start_loc = np.concatenate([[0], cumulative])
+    req_indices = np.repeat(np.arange(len(num_scheduled)), num_scheduled)  # [2, 3] -> 0 0 1 1 1
+    query_pos = np.arange(len(req_indices)) - query_start_loc[req_indices]  # 0 1 0 1 2
+    positions = num_computed[req_indices] + query_pos
+    seq_lens = num_computed + num_scheduled
+    logits_indices = cumulative - 1
+    return query_start_loc, positions, seq_lens, logits_indices
+    # <<< lab 07.1
+
+
+def read_tables(
+    query_start_loc: np.ndarray,
+    positions: np.ndarray,
+    token_ids: np.ndarray,
+    block_table: np.ndarray,
+    block_size: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the tables of tokens and of blocks say of each token: (input_ids, slot_mapping).
+
+    query_start_loc, positions: of locate_tokens. token_ids: int32[R, >= tokens of the row]. block_table: int32[R, W].
+
+    vLLM: v1/worker/block_table.py::BlockTable.compute_slot_mapping (with the token ids of _prepare_inputs)
+    """
+    # >>> lab 07.2 the token at each position of its row, and the slot that its K and V go to
+    req_indices = np.repeat(np.arange(len(query_start_loc) - 1), np.diff(query_start_loc))
+    blocks = block_table[req_indices, positions // block_size].astype(np.int64)
+    slot_mapping = blocks * block_size + positions % block_size
+    return token_ids[req_indices, positions], slot_mapping
+    # <<< lab 07.2
+
+
 def flatten(
     num_computed: np.ndarray,
     num_scheduled: np.ndarray,
@@ -42,26 +87,22 @@ def flatten(
 
     vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._prepare_inputs
     """
-    num_rows = len(num_scheduled)
-    cumulative = np.cumsum(num_scheduled, dtype=np.int64)
-    num_tokens = int(cumulative[-1]) if num_rows else 0
-    query_start_loc = np.zeros(num_rows + 1, dtype=np.int32)
-    query_start_loc[1:] = cumulative
-
-    req_indices = np.repeat(np.arange(num_rows), num_scheduled)  # [2, 3] -> 0 0 1 1 1
-    query_pos = np.arange(num_tokens) - query_start_loc[req_indices]  # 0 1 0 1 2
-    positions = num_computed[req_indices] + query_pos
-    blocks = block_table[req_indices, positions // block_size].astype(np.int64)
-    slot_mapping = blocks * block_size + positions % block_size
-    input_ids = token_ids[req_indices, positions]
-
+    query_start_loc, positions, seq_lens, logits_indices = locate_tokens(num_computed, num_scheduled)
+    query_start_loc, positions = np.asarray(query_start_loc), np.asarray(positions)
+    input_ids, slot_mapping = read_tables(query_start_loc, positions, token_ids, block_table, block_size)
+    num_tokens = len(positions)
+    # >>> lab 07.4 lengthen input_ids, positions and slot_mapping to pad_to, if it is given
     num_padding = (pad_to or num_tokens) - num_tokens
+    input_ids = np.pad(input_ids, (0, num_padding))
+    positions = np.pad(positions, (0, num_padding))
+    slot_mapping = np.pad(slot_mapping, (0, num_padding), constant_values=PAD_SLOT_ID)
+    # <<< lab 07.4
     return FlatBatch(
-        input_ids=np.pad(input_ids, (0, num_padding)).astype(np.int32),
-        positions=np.pad(positions, (0, num_padding)).astype(np.int64),
-        query_start_loc=query_start_loc,
-        seq_lens=(num_computed + num_scheduled).astype(np.int32),
-        slot_mapping=np.pad(slot_mapping, (0, num_padding), constant_values=PAD_SLOT_ID),
-        logits_indices=cumulative - 1,
+        input_ids=np.asarray(input_ids, dtype=np.int32),
+        positions=np.asarray(positions, dtype=np.int64),
+        query_start_loc=np.asarray(query_start_loc, dtype=np.int32),
+        seq_lens=np.asarray(seq_lens, dtype=np.int32),
+        slot_mapping=np.asarray(slot_mapping, dtype=np.int64),
+        logits_indices=np.asarray(logits_indices, dtype=np.int64),
         num_actual_tokens=num_tokens,
     )

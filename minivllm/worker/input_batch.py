@@ -10,6 +10,7 @@ filled from the end.
 """
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,11 +52,18 @@ class InputBatch:
     """vLLM: v1/worker/gpu_input_batch.py::InputBatch (with GPUModelRunner.requests and ._update_states)"""
 
     def __init__(
-        self, max_num_reqs: int, max_model_len: int, block_size: int, vocab_size: int, device: torch.device
+        self,
+        max_num_reqs: int,
+        max_model_len: int,
+        block_size: int,
+        vocab_size: int,
+        device: torch.device,
+        flatten_rows: Callable[..., FlatBatch] = flatten,
     ) -> None:
         self.block_size = block_size
         self.vocab_size = vocab_size
         self.device = device
+        self._flatten_rows = flatten_rows
         self.requests: dict[str, CachedRequestState] = {}
         self.req_ids: list[str | None] = []  # by row; None is a hole, and only inside update_states
         self.req_id_to_index: dict[str, int] = {}
@@ -77,6 +85,7 @@ class InputBatch:
 
         vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._update_states
         """
+        # >>> lab 07.3 drop the ended and the unscheduled, add those that join, close the holes
         for req_id in plan.finished_req_ids:
             self.requests.pop(req_id, None)
             self.remove_request(req_id)
@@ -89,6 +98,7 @@ class InputBatch:
         for state in joining:
             self.add_request(state)
         self.condense()
+        # <<< lab 07.3
 
     def _remember(self, new: NewRequestData) -> CachedRequestState:
         params = new.sampling_params
@@ -107,12 +117,13 @@ class InputBatch:
         return state
 
     def _update_known(self, cached: CachedRequestData) -> list[CachedRequestState]:
-        """Update the requests that the worker knows; returns those that need a row."""
+        """Update the requests that the worker knows, and their rows; returns those that need a row."""
         joining = []
         for req_id, new_block_ids, num_computed in zip(
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
         ):
             state = self.requests[req_id]
+            # >>> lab 07.3 count and blocks, remembered and in the row; who has no row joins
             state.num_computed_tokens = num_computed
             if req_id in cached.resumed_req_ids:
                 state.block_ids = list(new_block_ids)  # its old blocks are gone
@@ -125,6 +136,7 @@ class InputBatch:
             self.num_computed_tokens_cpu[row] = num_computed
             if new_block_ids is not None:
                 self.block_table.append_row(new_block_ids, row)
+            # <<< lab 07.3
         return joining
 
     def add_request(self, state: CachedRequestState) -> int:
@@ -132,12 +144,14 @@ class InputBatch:
 
         vLLM: v1/worker/gpu_input_batch.py::InputBatch.add_request
         """
+        # >>> lab 07.3 the lowest hole, or a new row at the end: row, and its place in req_ids
         if self._holes:
             row = heapq.heappop(self._holes)
             self.req_ids[row] = state.req_id
         else:
             row = len(self.req_ids)
             self.req_ids.append(state.req_id)
+        # <<< lab 07.3
         self.req_id_to_index[state.req_id] = row
         num_prompt = len(state.prompt_token_ids)
         self.token_ids_cpu[row, :num_prompt] = state.prompt_token_ids
@@ -165,14 +179,17 @@ class InputBatch:
 
         vLLM: v1/worker/gpu_input_batch.py::InputBatch.condense
         """
+        # >>> lab 07.3 while there is a hole: the last row moves into the lowest
         while self._holes:
             while self.req_ids and self.req_ids[-1] is None:
                 self.req_ids.pop()
             hole = heapq.heappop(self._holes)
             if hole < len(self.req_ids):
                 self._move_last_row(hole)
+        # <<< lab 07.3
 
     def _move_last_row(self, target: int) -> None:
+        """Move the row at the end, which must not be a hole, into the hole `target`."""
         req_id = self.req_ids.pop()
         source = len(self.req_ids)
         self.req_ids[target] = req_id
@@ -190,7 +207,7 @@ class InputBatch:
         vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._prepare_inputs
         """
         num_scheduled = np.array([plan.num_scheduled_tokens[req_id] for req_id in self.req_ids], dtype=np.int32)
-        return flatten(
+        return self._flatten_rows(
             self.num_computed_tokens_cpu[: self.num_reqs],
             num_scheduled,
             self.token_ids_cpu,

@@ -6,8 +6,10 @@ Interface: initialize; execute_model (flatten, forward), sample_tokens (choose, 
 Must not know: queues, blocks' owners, text.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from minivllm.attention.backend import AttentionBackend
@@ -19,7 +21,7 @@ from minivllm.engine.messages import LogprobsLists
 from minivllm.models.llama import LlamaForCausalLM
 from minivllm.models.model_config import ModelConfig
 from minivllm.sample.sampler import LogprobsTensors, Sampler
-from minivllm.worker.batch import FlatBatch
+from minivllm.worker.batch import FlatBatch, flatten
 from minivllm.worker.input_batch import InputBatch
 from minivllm.worker.prompt_logprobs import get_prompt_logprobs_dict
 
@@ -48,20 +50,24 @@ class ModelRunner:
         num_blocks: int,
         dtype: torch.dtype,
         device: torch.device,
+        input_batch_class: type[InputBatch] = InputBatch,
+        flatten_rows: Callable[..., FlatBatch] = flatten,
+        sampler_class: type[Sampler] = Sampler,
     ) -> None:
         self.model = model
         self.backend = backend
         self.device = device
         shape = backend.kv_cache_shape(num_blocks, config.block_size, model_config.num_kv_heads, model_config.head_size)
-        self.kv_caches = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(model_config.num_layers)]
-        self.input_batch = InputBatch(
+        self.kv_caches = [_zeros(shape, dtype, device) for _ in range(model_config.num_layers)]
+        self.input_batch = input_batch_class(
             max_num_reqs=config.max_num_seqs,
             max_model_len=config.max_model_len,
             block_size=config.block_size,
             vocab_size=model_config.vocab_size,
             device=device,
+            flatten_rows=flatten_rows,
         )
-        self.sampler = Sampler(config.seed, device)
+        self.sampler = sampler_class(config.seed, device)
         self.execute_model_state: ExecuteModelState | None = None
 
     @torch.inference_mode()
@@ -161,6 +167,14 @@ class ModelRunner:
 
     def _to_device(self, array) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on a CPU without touching them, so that a cache takes real memory only where it has been written to."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    num_bytes = torch.Size(shape).numel() * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)
 
 
 def _to_lists(tensors: LogprobsTensors | None) -> LogprobsLists | None:

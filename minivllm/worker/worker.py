@@ -5,6 +5,8 @@ Interface: init_device, load_model, determine_available_memory, initialize_from_
 Must not know: the scheduler, sockets.
 """
 
+from functools import partial
+
 import torch
 
 from minivllm.attention.backend import get_attn_backend
@@ -14,6 +16,7 @@ from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from minivllm.errors import InputError
 from minivllm.models.loader import load_model
 from minivllm.models.model_config import ModelConfig
+from minivllm.parts import load_part
 from minivllm.worker.model_runner import ModelRunner
 
 
@@ -32,6 +35,8 @@ class Worker:
             num_kv_heads=model_config.num_kv_heads,
             head_size=model_config.head_size,
             block_size=config.block_size,
+            dtype=self.dtype,
+            part=partial(load_part, parts=config.parts),
         )
         self.model_runner: ModelRunner | None = None  # after initialize_from_config
         torch.manual_seed(config.seed)
@@ -39,6 +44,11 @@ class Worker:
     def load_model(self) -> None:
         """vLLM: v1/worker/gpu_worker.py::Worker.load_model"""
         self.model = load_model(self.model_config, self.dtype, self.device, self.backend)
+        watched = self.config.trace is not None and self.config.trace_detail >= 2  # within the layers that one reads
+        if self.backend.name == "fast" and not watched:
+            from minivllm.models.fast_llama import FastLlama
+
+            self.model = FastLlama(self.model)
 
     def get_block_bytes(self) -> int:
         """Bytes of one block over all layers: block_size * num_kv_heads * head_size, K and V.
@@ -70,9 +80,19 @@ class Worker:
 
         vLLM: v1/worker/gpu_worker.py::Worker.initialize_from_config
         """
+        part = partial(load_part, parts=config.parts)  # the engine's own, unless the config names another
         try:
             self.model_runner = ModelRunner(
-                config, self.model_config, self.model, self.backend, num_blocks, self.dtype, self.device
+                config,
+                self.model_config,
+                self.model,
+                self.backend,
+                num_blocks,
+                self.dtype,
+                self.device,
+                input_batch_class=part("input_batch"),
+                flatten_rows=part("flatten"),
+                sampler_class=part("sampler"),
             )
         except (RuntimeError, MemoryError) as error:  # what torch and numpy raise when memory is out
             raise InputError(

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from minivllm.config import EngineConfig
-from minivllm.engine.core_client import request_frames
 from minivllm.engine.handshake import ENGINE_IDENTITY
 from minivllm.engine.messages import (
     EngineCoreEvent,
@@ -24,6 +23,7 @@ from minivllm.engine.messages import (
     PrefillStats,
     UtilityOutput,
 )
+from minivllm.engine.routing import request_frames
 from minivllm.engine.serial import ZERO_COPY_THRESHOLD, MsgpackDecoder, MsgpackEncoder
 from minivllm.sampling_params import SamplingParams
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from minivllm import bench_gpu, kernels_cli
+from minivllm import kernels_cli
+from minivllm.bench import gpu as bench_gpu
 from minivllm.errors import InputError
 
 

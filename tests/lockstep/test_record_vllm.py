@@ -27,9 +27,9 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-def test_one_module_alone_imports_vllm() -> None:
-    importing = [path.name for path in (ROOT / "minivllm").rglob("*.py") if "vllm" in imports_of(path)]
-    assert importing == ["record_vllm.py"]
+def test_the_recorder_and_the_scripts_for_a_peers_python_alone_import_vllm() -> None:
+    importing = {path.name for path in (ROOT / "minivllm").rglob("*.py") if "vllm" in imports_of(path)}
+    assert importing == {"record_vllm.py", "peer_vllm_generate.py", "peer_vllm_scheduler.py"}
 
 
 def test_importing_it_needs_no_vllm() -> None:

@@ -94,6 +94,13 @@ def test_draws_follow_the_distribution(params: dict[str, Any]) -> None:
     check_chi_square(counts.tolist(), wanted)
 
 
+def test_a_row_in_which_every_token_is_forbidden_gets_some_token() -> None:
+    for params in ({}, {"seed": 1}):
+        rows = torch.tensor([LOGITS, [float("-inf")] * 8])
+        sampled = Sampler(0, CPU).forward(rows, make_metadata(params, params)).sampled_token_ids
+        assert 0 <= int(sampled[1]) < 8
+
+
 def test_seeded_rows_follow_the_distribution_too() -> None:
     """Over seeds, and over the draws of a seed."""
     rows = 1500

@@ -3,46 +3,24 @@
 Screenshots go to $MINIVLLM_SCREENSHOTS, by default build/screenshots in the repository.
 """
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import chromium
 from tiny_models import tiny_model
 from viewer_pages import Page
 
 from minivllm.trace import Trace
 from minivllm.viewer import render
 
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
-SIZE = (1280, 800)
-
 
 @pytest.fixture(scope="session")
 def driver() -> Iterator[Any]:
-    """Chromium. In CI it must be there; elsewhere tests without one are skipped."""
-    chromium = next(filter(None, map(shutil.which, CHROMIUMS)), None)
-    chromedriver = shutil.which("chromedriver")
-    if chromium is None or chromedriver is None:
-        missing = "needs chromium and chromedriver (Debian: apt-get install chromium chromium-driver)"
-        assert not os.environ.get("CI"), missing
-        pytest.skip(missing)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-    metrics = {"width": SIZE[0], "height": SIZE[1], "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    yield driver
-    driver.quit()
+    with chromium() as chrome:
+        yield chrome
 
 
 @pytest.fixture(scope="session")

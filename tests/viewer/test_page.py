@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.support.ui import WebDriverWait
 from viewer_pages import Page, traced
 
 from minivllm.trace import Trace
@@ -243,6 +245,22 @@ def test_text(page_of: OpenPage) -> None:
         assert page.attributes("#panel .token-name.here")[0]["token"] == str(event.new_token_ids[-1])
 
 
+def test_what_the_trace_lacks_is_said_with_how_to_get_it(page_of: OpenPage) -> None:
+    trace = traced("plain")
+    page = page_of("plain", trace)
+    page.go(trace.filter(kind="detokenize")[0].seq, "text")
+    assert "no candidates. Record with --detail 2." in page.text("#panel")
+    page.go(pick(trace, "attention").seq, "attention")
+    assert 'attention_backend="triton", trace_detail=2' in page.text("#panel .thin")
+    page.go(trace.events[0].seq, "batch")
+    assert "same process: no messages" in page.text("#timeline")
+    logical = Trace.load(Path(__file__).parents[2] / "traces" / "hello.jsonl.gz")
+    page = page_of("hello", logical, "#c=time")
+    assert "no times recorded" in page.text("#timeline")
+    page.press("c")  # a logical clock has no true time to show
+    assert page.run("return document.querySelector('#clock [aria-pressed=true]').textContent") == "order"
+
+
 def test_why(page_of: OpenPage) -> None:
     trace = traced("preempt")
     page = page_of("preempt", trace)
@@ -334,8 +352,9 @@ def test_the_strip_and_the_slices_are_clicked(page_of: OpenPage) -> None:
     page.settle()
     assert trace[page.seq].step == last
     slices = [int(piece["seq"]) for piece in page.attributes("#timeline .slice")]
-    target = next(seq for seq in slices if trace[seq].kind == "model_forward" or trace[seq].kind == "update_states")
-    page.run("document.querySelector(`.slice[data-seq='${arguments[0]}']`).dispatchEvent(new Event('click'))", target)
+    target = next(seq for seq in slices if trace[seq].kind in ("model_forward", "update_states"))
+    click = "dispatchEvent(new Event('click', {bubbles: true}))"
+    page.run(f"document.querySelector(`.slice[data-seq='${{arguments[0]}}']`).{click}", target)
     page.settle()
     assert page.seq == target
 
@@ -467,6 +486,8 @@ def test_a_panel_in_a_notebook(page_of: OpenPage, tmp_path: Path) -> None:
         path.write_text(f"<!doctype html><meta charset='utf-8'>{show(trace, panel, event=40)._repr_html_()}")
         page.driver.get(path.as_uri())
         page.driver.switch_to.frame(0)
+        unpacked = WebDriverWait(page.driver, 30, ignored_exceptions=[WebDriverException])  # its document is replaced
+        unpacked.until(lambda _: page.run("return document.body?.dataset.ready") == "yes")
         assert page.seq == 40
         shown = page.run(
             "return ['timeline', 'event', 'panel'].filter((id) => document.getElementById(id).offsetHeight)"
@@ -478,12 +499,17 @@ def test_a_panel_in_a_notebook(page_of: OpenPage, tmp_path: Path) -> None:
 
 
 def test_paper_has_all_panels(page_of: OpenPage) -> None:
-    page = page_of("preempt", traced("preempt"))
-    page.run("dispatchEvent(new Event('beforeprint'))")
+    page = page_of("preempt", traced("preempt"), dark=True)
+    background = "return getComputedStyle(document.body).backgroundColor"
+    screen = page.run(background)
+    page.run("dispatchEvent(new Event('beforeprint')); dispatchEvent(new Event('resize'))")
+    page.settle()
     assert [section["tab"] for section in page.attributes("#panel .printed")] == list(TABS)
+    assert page.run(background) == "rgb(255, 255, 255)" != screen
     page.run("dispatchEvent(new Event('afterprint'))")
     page.settle()
     assert page.attributes("#panel .printed") == []
+    assert page.run(background) == screen
 
 
 def test_a_truncated_trace_says_so(page_of: OpenPage) -> None:

@@ -144,7 +144,7 @@ function softmax(tiles, i, id, width) {
     let at = x + 4;
     for (const [block, from, to] of tile.keys || []) {
       const size = ((w - 10) * (to - from + 1)) / Math.max(1, keys);
-      svg.append(S("rect", { x: at, y: 22, width: Math.max(1, size - 1), height: 18, class: "mark" }, title(`block ${block}, offsets ${from}–${to}`)));
+      svg.append(S("rect", { x: at, y: 22, width: Math.max(1, size - 1), height: 18, class: "mark", "data-block": block, "data-say": `block ${block}, offsets ${from}–${to}` }));
       if (textWidth(String(block), 12, 700) + 3 < size) svg.append(T(at + size / 2, 35.5, block, { class: "mark-text", "text-anchor": "middle" }));
       at += size;
     }
@@ -184,7 +184,7 @@ function reads(group, after, width) {
     g.append(mark(id, y + 2), T(34, y + 16.5, plural(queries, "query").replace("querys", "queries")));
     used.forEach((block, i) => {
       const part = Math.min(1, (keys - i * blockSize) / blockSize);
-      g.append(S("rect", { x: LABELS + 70 + i * w, y, width: Math.max(1, w - 2), height: 24, rx: 2, class: "free-bar" }), S("rect", { x: LABELS + 70 + i * w, y, width: Math.max(1, (w - 2) * part), height: 24, rx: 2, class: "mark" }, title(`block ${block}: ${Math.round(part * blockSize)} of ${blockSize} keys`)));
+      g.append(S("rect", { x: LABELS + 70 + i * w, y, width: Math.max(1, w - 2), height: 24, rx: 2, class: "free-bar" }), S("rect", { x: LABELS + 70 + i * w, y, width: Math.max(1, (w - 2) * part), height: 24, rx: 2, class: "mark", "data-block": block, "data-say": `block ${block}: ${Math.round(part * blockSize)} of ${blockSize} keys` }));
       if (textWidth(String(block), 12, 700) + 4 < w) g.append(T(LABELS + 70 + i * w + Math.min((w - 2) / 2, 14), y + 16.5, block, { class: "mark-text", "text-anchor": "middle" }));
     });
     g.append(T(LABELS + 78 + used.length * w, y + 16.5, plural(keys, "key"), { class: "strong" }));
@@ -204,5 +204,5 @@ function writes(batch) {
   const byBlock = new Map();
   for (const slot of slots) byBlock.set(Math.floor(slot / blockSize), [...(byBlock.get(Math.floor(slot / blockSize)) || []), slot]);
   const some = [...byBlock].slice(0, 8);
-  return H("div", { class: "writes", "data-slots": slots.length }, H("b", {}, "writes"), H("span", {}, `${plural(slots.length, "key")} and values, in every layer: `), some.map(([block, list]) => H("span", { class: "written-block" }, H("b", {}, `block ${block}`), ` slots ${ranges(list)}`)), byBlock.size > some.length ? H("span", { class: "third" }, `and ${count(byBlock.size - some.length)} blocks more`) : "");
+  return H("div", { class: "writes", "data-slots": slots.length }, H("b", {}, "writes"), H("span", {}, `${plural(slots.length, "key")} and values, in every layer: `), some.map(([block, list]) => H("span", { class: "written-block", "data-block": block }, H("b", {}, `block ${block}`), ` slots ${ranges(list)}`)), byBlock.size > some.length ? H("span", { class: "third" }, `and ${count(byBlock.size - some.length)} blocks more`) : "");
 }

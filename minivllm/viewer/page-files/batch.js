@@ -30,7 +30,13 @@ export function batchRows(batch, states) {
   return rows;
 }
 
-export function drawBatch(host, { group, after, followed }) {
+/** How a token comes to its slot, in numbers. */
+function formulaOf(batch, flat) {
+  const [position, slot] = [batch.positions[flat], batch.slot_mapping[flat]];
+  return `${flat ? `flat row ${flat}` : "first token"}: position ${position} → logical block ${Math.floor(position / blockSize)} → block ${Math.floor(slot / blockSize)}, offset ${position % blockSize} → slot ${Math.floor(slot / blockSize)} × ${blockSize} + ${position % blockSize} = ${slot}`;
+}
+
+export function drawBatch(host, { group, after, followed, signal }) {
   const batch = group.batch;
   if (!batch || !batch.query_start_loc) {
     host.append(H("p", { class: "empty" }, "No batch in this step: nothing was computed. A step with tokens has one, made by prepare_inputs."));
@@ -39,15 +45,18 @@ export function drawBatch(host, { group, after, followed }) {
   const states = group.events.find((e) => e.kind === "update_states");
   const rows = batchRows(batch, states);
   const columns = Math.min(blockSize, 16);
-  const cellWidth = Math.floor((host.clientWidth - 32 - 16 - 112) / columns);
-  const template = `grid-template-columns: 108px repeat(${columns}, ${cellWidth}px)`;
+  const cellWidth = Math.floor((host.clientWidth - 32 - 16 - 124) / columns);
+  const template = `grid-template-columns: 120px repeat(${columns}, ${cellWidth}px)`;
   host.append(H("div", { class: "batch-head", style: template }, H("span", { class: "third" }, "block, slots"), Array.from({ length: columns }, (_, i) => H("span", { class: "third" }, i))));
   const list = H("div", { class: "batch", tabindex: 0, role: "group", "aria-label": `${plural(batch.num_tokens, "token")} of the step` });
   host.append(list);
-  const first = batch.positions[0];
-  const slot = batch.slot_mapping[0];
-  const formula = `first token: position ${first} → logical block ${Math.floor(first / blockSize)} → block ${Math.floor(slot / blockSize)}, offset ${first % blockSize} → slot ${Math.floor(slot / blockSize)} × ${blockSize} + ${first % blockSize} = ${slot}`;
-  host.append(H("p", { class: "formula" }, H("b", {}, `slot = block × ${blockSize} + offset`), " ", H("span", { class: "third" }, formula)));
+  const formula = H("span", { class: "third" }, formulaOf(batch, 0));
+  host.append(H("p", { class: "formula" }, H("b", {}, `slot = block × ${blockSize} + offset`), " ", formula));
+  const show = (event) => {
+    const token = event.target.closest?.(".token");
+    if (token) formula.textContent = formulaOf(batch, Number(token.dataset.flat));
+  };
+  for (const kind of ["pointerover", "focusin"]) host.addEventListener(kind, show, { signal });
   fill(list, rows, template, cellWidth, after, followed, columns);
 }
 
@@ -80,9 +89,14 @@ function fill(list, rows, template, cellWidth, after, followed, columns) {
   build();
 }
 
+function blocksBefore(table, first) {
+  const blocks = table.slice(0, Math.ceil(first / blockSize));
+  if (!blocks.length) return "since given back";
+  return blocks.length <= 6 ? blocks.join(", ") : `${blocks.slice(0, 5).join(", ")} and ${blocks.length - 5} more`;
+}
 function cutRow({ cut, start, end, id, first }, after) {
-  const before = first ? [` positions 0–${first - 1}: in the cache, in blocks ${(after.tables.get(id) || []).slice(0, Math.ceil(first / blockSize)).slice(0, 12).join(", ") || "since given back"}`] : "";
-  return H("div", { class: "cut", "data-start": start }, H("span", { class: "cut-label" }, `query_start_loc[${cut}] = ${start}`), H("span", { class: "third" }, ` request ${id === undefined ? "?" : nameOf(id)}, ${plural(end - start, "token")};${before}`), H("i"));
+  const before = first ? [` positions 0–${first - 1}: in the cache, in blocks ${blocksBefore(after.tables.get(id) || [], first)}`] : "";
+  return H("div", { class: "cut", "data-start": start }, H("span", { class: "cut-label" }, `query_start_loc[${cut}] = ${start}`), H("span", { class: "third" }, ` request ${id === undefined ? "?" : nameOf(id)}, ${plural(end - start, "token")}${before ? ";" : "."}${before}`), H("i"));
 }
 
 function blockRow({ id, block, cells }, template, cellWidth, followed, columns) {
@@ -98,7 +112,7 @@ function blockRow({ id, block, cells }, template, cellWidth, followed, columns) 
       const wide = textWidth(text, 12, 600);
       const squeeze = Math.max(0.6, Math.min(1, (cellWidth - 5) / wide)); // narrow letters before cut ones
       const shown = fitted(text, (cellWidth - 5) / squeeze, 12, 600);
-      row.append(H("div", { class: `token${cell.logits ? " here" : ""}`, style, "data-flat": cell.flat, "data-slot": cell.slot, "data-position": cell.position, title: `flat row ${cell.flat}: token ${cell.token ?? "left out"}${cell.token !== null && piece(cell.token) !== null ? ` “${piece(cell.token)}”` : ""}, position ${cell.position}, slot ${cell.slot}${cell.logits ? ", gives logits" : ""}` }, H("bdi", { style: squeeze < 1 ? `transform:scaleX(${squeeze.toFixed(2)})` : null }, shown), H("span", {}, cell.position)));
+      row.append(H("div", { class: `token${cell.logits ? " here" : ""}`, style, "data-flat": cell.flat, "data-slot": cell.slot, "data-position": cell.position, "data-say": `flat row ${cell.flat}: token ${cell.token ?? "left out"}${cell.token !== null && piece(cell.token) !== null ? ` “${piece(cell.token)}”` : ""}, position ${cell.position}, slot ${cell.slot}${cell.logits ? ", gives logits" : ""}` }, H("bdi", { style: squeeze < 1 ? `transform:scaleX(${squeeze.toFixed(2)})` : null }, shown), H("span", {}, cell.position)));
     } else if (end.logits && offset === end.offset + 1 && offset % columns && offset % columns < columns - 1) row.append(H("div", { class: "logits", style: `${style};grid-column-end:span 2` }, H("b", {}, "◂ logits"), H("span", { class: "third" }, `flat row ${end.flat}`)));
     else if (!(end.logits && offset === end.offset + 2 && offset % columns > 1)) row.append(H("div", { class: `no-token${offset < cells[0].offset ? " older" : ""}`, style }));
   }

@@ -1,15 +1,15 @@
 // KV blocks: block tables above, the pool below, the free queue before and after.
 // Must not know: the scheduler's reasons.
 
-import { blockSize, count, groups, nameOf, plural, pool, requestIds, roles } from "data.js";
-import { H, S, T, colour, fillOf, hatch, mark, title } from "marks.js";
+import { blockSize, count, groups, nameOf, params, piece, plural, pool, requestIds, roles } from "data.js";
+import { H, S, T, colour, colourKey, fillOf, idleFill, mark } from "marks.js";
 import { ownersOfAll, stateAt } from "state.js";
 
 const LABELS = 150; // width in front of the tables
 const CELL = 60;
 const ROW = 27;
 
-export function drawBlocks(host, { e, group, followed, before, after }) {
+export function drawBlocks(host, { e, group, followed, before, after, signal }) {
   if (!pool) {
     host.append(H("p", { class: "empty" }, "The trace does not say how large the pool is: it ended before the core had one."));
     return;
@@ -28,6 +28,8 @@ export function drawBlocks(host, { e, group, followed, before, after }) {
   const svg = S("svg", { width, height: body.bottom, role: "group", "aria-label": "block tables and pool" });
   svg.append(defs(), ...tables.parts, ...arrows(tables, body, look), T(0, top - (cards ? 26 : 6), "pool", { class: "strong" }), T(width, top - (cards ? 26 : 6), `${count(pool - 1 - after.free.size)} of ${plural(pool - 1, "block")} in use`, { class: "third", "text-anchor": "end" }), ...body.parts);
   host.append(svg, queues(look), legend(), info);
+  for (const kind of ["pointerover", "focusin"])
+    host.addEventListener(kind, (event) => event.target.closest?.("[data-block]") && show(Number(event.target.closest("[data-block]").dataset.block)), { signal });
   const own = (after.tables.get(followed) || [])[0];
   show([...look.tags.keys()][0] ?? own ?? 1);
 }
@@ -50,12 +52,8 @@ function tagsOf(e, before, after, held, heldBefore) {
 }
 
 function defs() {
-  return S("defs", {}, requestIds.slice(0, 8).map((id, i) => hatch(id, `idle-${i}`)), hatch(null, "idle-x"), S("marker", { id: "head", viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, S("path", { d: "M0,0L8,4L0,8z", class: "arrow-head" })), S("marker", { id: "head-lost", viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, S("path", { d: "M0,0L8,4L0,8z", class: "arrow-head lost" })));
+  return S("defs", {}, S("marker", { id: "head", viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, S("path", { d: "M0,0L8,4L0,8z", class: "arrow-head" })), S("marker", { id: "head-lost", viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, S("path", { d: "M0,0L8,4L0,8z", class: "arrow-head lost" })));
 }
-const idle = (id) => {
-  const i = requestIds.indexOf(id);
-  return `url(#idle-${i < 0 ? "x" : i % 8})`;
-};
 
 function word(id, look) {
   const r = look.after.requests.get(id);
@@ -69,8 +67,9 @@ function word(id, look) {
 function drawTables(look) {
   const { before, after, followed, width } = look;
   const alive = requestIds.filter((id) => after.tables.has(id) || before.tables.has(id) || (after.requests.has(id) && after.requests.get(id).status !== "NEW"));
+  const distance = (id) => Math.abs(requestIds.indexOf(id) - requestIds.indexOf(followed));
   const useful = alive.filter((id) => id !== followed && (after.tables.has(id) || before.tables.has(id)));
-  const others = alive.filter((id) => id !== followed && !useful.includes(id));
+  const others = alive.filter((id) => id !== followed && !useful.includes(id)).sort((a, b) => distance(a) - distance(b));
   const room = 4;
   const chosen = new Set([...useful, ...others].slice(0, room - 1));
   const rows = [...alive.filter((id) => chosen.has(id)), ...(followed ? [followed] : [])];
@@ -81,14 +80,12 @@ function drawTables(look) {
   const first = Math.max(0, Math.min(longest, Math.max(own, 1) + 2) - columns);
   for (let c = 0; c < Math.min(columns, longest - first); c++)
     parts.push(T(LABELS + c * CELL + 28, 14, `${(first + c) * blockSize}–${(first + c + 1) * blockSize - 1}`, { class: "third", "text-anchor": "middle" }));
-  if (first) parts.push(T(LABELS - 6, 14 + ROW, `${first} before ◂`, { class: "third", "text-anchor": "end" }));
   const anchors = [];
   rows.forEach((id, i) => {
     const y = 22 + i * ROW + (id === followed && i ? 5 : 0);
     parts.push(mark(id, y + 2), T(34, y + 17, word(id, look), { class: id === followed ? "strong" : "" }));
     const now = after.tables.get(id);
     const table = now || before.tables.get(id) || [];
-    if (!table.length) parts.push(T(LABELS, y + 17, "no blocks", { class: "third" }));
     table.slice(first, first + columns).forEach((block, c) => {
       const x = LABELS + c * CELL;
       const merged = i && rows[i - 1] !== undefined && (after.tables.get(rows[i - 1]) || [])[first + c] === block && now;
@@ -96,11 +93,12 @@ function drawTables(look) {
       const tag = look.tags.get(block);
       const isOld = (before.tables.get(id) || [])[first + c] === block;
       const classes = now ? `mark${id === followed && !isOld ? " here" : ""}` : "gone";
-      parts.push(S("g", { class: "table-cell", "data-request": id, "data-block": block, style: colour(id) }, S("rect", { x, y, width: CELL - 3, height: ROW - 4, rx: 3, class: classes }), merged ? S("rect", { x: x + 1, y: y - 5 - (id === followed ? 5 : 0), width: CELL - 5, height: 8 + (id === followed ? 5 : 0), fill: fillOf(id), opacity: 0.75 }) : null, T(x + (CELL - 3) / 2, y + 16, shared > 1 ? `${block} ×${shared}` : `${block}`, { class: now ? "mark-text" : "gone-text", "text-anchor": "middle" }), tag ? title(`block ${block}: ${tag[0]}`) : null));
+      parts.push(S("g", { class: "table-cell", "data-request": id, "data-block": block, style: colour(id) }, S("rect", { x, y, width: CELL - 3, height: ROW - 4, rx: 3, class: classes }), merged ? S("rect", { x: x + 1, y: y - 5 - (id === followed ? 5 : 0), width: CELL - 5, height: 8 + (id === followed ? 5 : 0), fill: fillOf(id), opacity: 0.75 }) : null, T(x + (CELL - 3) / 2, y + 16, shared > 1 ? `${block} ×${shared}` : `${block}`, { class: now ? "mark-text" : "gone-text", "text-anchor": "middle" })));
       if (!now) parts.push(S("line", { x1: x + 18, x2: x + CELL - 21, y1: y + 12, y2: y + 12, class: "strike" }));
       if (id === followed) anchors.push({ x: x + (CELL - 3) / 2, y: y + ROW - 4, block, lost: !now });
     });
     const need = look.e.kind === "allocate_slots" && look.e.refused && look.e.reqs[0] === id ? look.e.blocks_needed : (look.e.up?.preemptions || look.e.preemptions || []).find((p) => p.for_req_id === id && look.e.kind === "free")?.blocks_needed;
+    if (!table.length && !need) parts.push(T(LABELS, y + 17, "no blocks", { class: "third" }));
     if (need && table.length - first < columns) {
       const x = LABELS + (table.length - first) * CELL;
       parts.push(S("rect", { x, y, width: CELL + 14, height: ROW - 4, rx: 3, class: "needs" }), T(x + (CELL + 14) / 2, y + 16, `needs ${need}`, { class: "strong", "text-anchor": "middle" }));
@@ -108,7 +106,7 @@ function drawTables(look) {
   });
   const hidden = alive.length - rows.length;
   const height = 22 + rows.length * ROW + 5;
-  parts.push(T(LABELS - 12, 14, hidden > 0 ? `+${hidden} more` : "tokens", { class: "third", "text-anchor": "end" }));
+  parts.push(T(LABELS - 12, 14, hidden > 0 ? `+${hidden}` : first ? `◂ ${first}` : "tokens", { class: "third", "text-anchor": "end" }));
   if (pool <= 42 && longest - first <= 5 && groups.length > 2) parts.push(...overSteps(look, LABELS + 6 * CELL, height));
   return { parts, height, arrows: anchors.length <= 12 ? anchors : [] };
 }
@@ -181,6 +179,18 @@ export function describeBlock(block, look) {
   return `Block ${block}: ${who}${ids.length || isIdle ? tokens : ""}; ref count ${look.after.refs.get(block) || 0}; slots ${block * blockSize}–${(block + 1) * blockSize - 1}; ${hashed ? `hash ${look.after.hashes.get(block)}` : "no hash"}.`;
 }
 
+/** The text of the tokens that a block stands for, as far as they are known; "" where nobody knows it. */
+export function textIn(block, look) {
+  const { ids, idle: isIdle, last } = lookOf(block, look);
+  const id = ids[0] ?? (isIdle ? last?.[0] : undefined);
+  const place = ids.length ? placeIn(block, id, look) : last?.[1];
+  if (id === undefined || place === undefined) return "";
+  const known = [...(params[id]?.promptIds ?? []), ...(look.after.requests.get(id)?.output ?? [])];
+  const pieces = known.slice(place * blockSize, (place + 1) * blockSize).map(piece);
+  if (!pieces.length || pieces.includes(null)) return "";
+  return `“${pieces.map((text) => text.replaceAll("·", " ")).join("")}”`;
+}
+
 /** [computed before this step, and with it], tokens of a request. */
 function filled(id, look) {
   const r = look.after.requests.get(id);
@@ -212,11 +222,11 @@ function card(block, x, y, w, h, look, show, small) {
   const tag = look.tags.get(block);
   const mine = ids.includes(look.followed);
   const id = mine ? look.followed : ids[0];
-  const g = S("g", { class: "card", style: id ? colour(id) : null, tabindex: 0, role: "img", "data-block": block, "aria-label": describeBlock(block, look), onmouseenter: () => show(block), onfocus: () => show(block), onclick: () => show(block) });
+  const g = S("g", { class: "card", style: id ? colour(id) : null, tabindex: 0, role: "img", "data-block": block, "aria-label": describeBlock(block, look) });
   const state = taken ? "owned" : isIdle ? "idle" : "free";
   g.dataset.state = state;
   if (ids.length > 1) ids.forEach((owner, i) => g.append(S("rect", { x: x + (w * i) / ids.length, y, width: w / ids.length, height: h, fill: fillOf(owner) })));
-  g.append(S("rect", { x, y, width: w, height: h, rx: 3, fill: ids.length > 1 ? "none" : id ? fillOf(id) : isIdle ? idle(last?.[0]) : "none", class: `frame ${state}${tag && (id || !tag[1]) ? " here" : ""}`, style: !id && isIdle && last ? `stroke:${fillOf(last[0])}` : null }));
+  g.append(S("rect", { x, y, width: w, height: h, rx: 3, fill: ids.length > 1 ? "none" : id ? fillOf(id) : isIdle ? idleFill(last?.[0]) : "none", class: `frame ${state}${tag && (id || !tag[1]) ? " here" : ""}`, style: !id && isIdle && last ? `stroke:${fillOf(last[0])}` : null }));
   if (ids.length > 1) g.append(S("rect", { x: x + 4, y: y + h - (small ? 15 : 36), width: w - 8, height: small ? 14 : 32, rx: 3, class: "plate" }));
   if (!id) g.append(S("rect", { x: x + 3, y: y + 3, width: w - 6, height: small ? 13 : 18, class: "plate bare" }));
   g.append(T(x + 5, y + (small ? 14 : 18), block, { class: `${small ? "strong" : "block-number"}${id ? " on-fill" : ""}` }));
@@ -233,7 +243,6 @@ function card(block, x, y, w, h, look, show, small) {
   }
   if (id && place !== undefined) g.append(...squares(block, place, id, small ? x + 5 : x + 9, small ? y + 17 : y + 24, small ? w - 10 : w - 18, small ? 7 : 34, look));
   if (tag) g.append(S("rect", { x, y: y - 16, width: w, height: 14, rx: 2, class: `tag${tag[1] ? " lost" : tag[0] === "new" ? " plain" : ""}` }), T(x + w / 2, y - 5, tag[0], { class: `tag-text${tag[0] === "new" && !tag[1] ? " plain" : ""}`, "text-anchor": "middle" }));
-  g.append(title(describeBlock(block, look)));
   return g;
 }
 
@@ -277,22 +286,29 @@ function drawGrid(look, top, show) {
       if (block && (seen.taken || seen.hashed || look.tags.has(block))) if (!best || seen.ids.length > best.ids.length) best = { block, ...seen };
     }
     if (cell === 0) parts.push(S("rect", { x: x + 1, y: y + 1, width: w - 2, height: h - 2, fill: "url(#idle-x)" }));
-    if (!best) continue;
-    const { block, ids, last } = best;
-    const tag = look.tags.get(block);
-    const g = S("g", { class: "card", tabindex: 0, role: "img", "data-block": block, "data-state": best.taken ? "owned" : best.hashed ? "idle" : "free", "aria-label": describeBlock(block, look), onmouseenter: () => show(block), onfocus: () => show(block), onclick: () => show(block) });
-    if (ids.length > 1) ids.slice(0, 6).forEach((id, i, all) => g.append(S("rect", { x: x + 1 + ((w - 2) * i) / all.length, y: y + 1, width: (w - 2) / all.length, height: h - 2, fill: fillOf(id) })));
-    const mine = ids.includes(look.followed);
-    g.append(S("rect", { x: x + 1, y: y + 1, width: w - 2, height: h - 2, rx: 2, fill: ids.length > 1 ? "none" : ids.length ? fillOf(ids[0]) : best.hashed ? idle(last?.[0]) : "var(--page)", class: `frame ${ids.length ? "owned" : "idle"}${tag ? (tag[1] ? " lost" : " here") : mine ? " mine" : ""}` }));
-    if (w >= 20 && h >= 14 && per === 1) {
-      if (!ids.length) g.append(S("rect", { x: x + w / 2 - 8, y: y + 3, width: 16, height: h - 6, class: "plate bare" }));
-      g.append(T(x + w / 2, y + h / 2 + 4.5, block, { class: ids.length === 1 ? "strong on-fill" : ids.length ? "strong on-fill haloed-fill" : "", "text-anchor": "middle" }));
-    }
-    g.append(title(describeBlock(block, look)));
-    parts.push(g);
+    if (best) parts.push(gridCell(best, { x, y, w, h, numbered: w >= 20 && h >= 14 && per === 1 }, look));
   }
   if (per > 1) parts.push(T(left, top + rows * h + 12, `one cell stands for ${per} blocks`, { class: "third" }));
   return { parts, places, tagged: false, bottom: top + rows * h + (per > 1 ? 16 : 4) };
+}
+
+const kept = new Map(); // block -> {key, element}: most look from event to event as they did
+function gridCell(best, { x, y, w, h, numbered }, look) {
+  const { block, ids, last, taken, hashed } = best;
+  const tag = look.tags.get(block);
+  const mine = ids.includes(look.followed);
+  const label = describeBlock(block, look);
+  const key = [x, y, w, h, ids, mine, tag, colourKey(), label].join("|");
+  if (kept.get(block)?.key === key) return kept.get(block).element;
+  const g = S("g", { class: "card", tabindex: 0, role: "img", "data-block": block, "data-state": taken ? "owned" : hashed ? "idle" : "free", "aria-label": label });
+  if (ids.length > 1) ids.slice(0, 6).forEach((id, i, all) => g.append(S("rect", { x: x + 1 + ((w - 2) * i) / all.length, y: y + 1, width: (w - 2) / all.length, height: h - 2, fill: fillOf(id) })));
+  g.append(S("rect", { x: x + 1, y: y + 1, width: w - 2, height: h - 2, rx: 2, fill: ids.length > 1 ? "none" : ids.length ? fillOf(ids[0]) : hashed ? idleFill(last?.[0]) : "var(--page)", class: `frame ${ids.length ? "owned" : "idle"}${tag ? (tag[1] ? " lost" : " here") : mine ? " mine" : ""}` }));
+  if (numbered) {
+    if (!ids.length) g.append(S("rect", { x: x + w / 2 - 8, y: y + 3, width: 16, height: h - 6, class: "plate bare" }));
+    g.append(T(x + w / 2, y + h / 2 + 4.5, block, { class: ids.length === 1 ? "strong on-fill" : ids.length ? "strong on-fill haloed-fill" : "", style: ids.length ? colour(ids[0]) : null, "text-anchor": "middle" }));
+  }
+  kept.set(block, { key, element: g });
+  return g;
 }
 
 function queues(look) {
@@ -309,9 +325,9 @@ function queues(look) {
       const hashed = (words === "before" ? look.before : look.after).hashes.has(block);
       const last = (words === "before" ? look.before : look.after).last.get(block);
       const gone = struck && !look.after.free.has(block);
-      list.append(H("span", { class: `queued${hashed ? " idle" : ""}${gone ? " gone" : ""}`, style: hashed && last ? colour(last[0]) : "" }, H("span", {}, hashed ? `${block} #` : block)));
+      list.append(H("span", { class: `queued${hashed ? " idle" : ""}${gone ? " gone" : ""}`, "data-block": block, style: hashed && last ? colour(last[0]) : "" }, H("span", {}, hashed ? `${block} #` : block)));
     }
-    if (shown.length < blocks.length) list.append(H("span", { class: "third" }, `${count(blocks.length - shown.length - 1)} more, `), H("span", { class: "queued" }, H("span", {}, blocks[blocks.length - 1])));
+    if (shown.length < blocks.length) list.append(H("span", { class: "third" }, `${count(blocks.length - shown.length - 1)} more, `), H("span", { class: "queued", "data-block": blocks[blocks.length - 1] }, H("span", {}, blocks[blocks.length - 1])));
     return H("div", { class: "queue-row" }, H("span", { class: "third when" }, words), list);
   };
   return H("div", { class: "queues" }, H("b", {}, "free queue"), H("div", { class: "queue-rows" }, same ? row(is, "next ▸", false) : [row(was, "before", true), row(is, "after", false)]));

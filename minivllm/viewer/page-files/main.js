@@ -3,11 +3,13 @@
 
 import { bySeq, count, data, events, groups, header, isLogical, nameOf, placeOf, requestIds, roles, time } from "data.js";
 import { closer, drawEvent, openPayload } from "event.js";
-import { H, S, chip } from "marks.js";
-import { stateAt } from "state.js";
+import { sayEvent, watchLinks } from "link.js";
+import { H, S, chip, colourAround, colourKey, hatches } from "marks.js";
+import { makeSplitters, togglePresenter } from "splitters.js";
+import { ownersOfAll, stateAt } from "state.js";
 import { drawStrip, makeStrip, placeStrip } from "strip.js";
-import { HEIGHT, drawTimeline, panBy, view, zoomBy } from "timeline.js";
-import { drawBlocks } from "blocks.js";
+import { LOWEST, drawTimeline, fitRows, panBy, view, zoomBy } from "timeline.js";
+import { describeBlock, drawBlocks, textIn } from "blocks.js";
 import { drawSchedule } from "schedule.js";
 import { drawBatch } from "batch.js";
 import { drawAttention } from "attention.js";
@@ -15,13 +17,19 @@ import { drawText } from "text.js";
 import { drawWhy } from "why.js";
 
 const $ = (id) => document.getElementById(id);
+let links;
+const numbers = new WeakMap();
+const numberOf = (object) => numbers.get(object) ?? numbers.set(object, ++numberOf.last).get(object);
+numberOf.last = 0;
+const ownKind = (e) => (/^(kernel|attention|do_kv)/.test(e.kind) ? e.seq : "");
+// name, words, how it is drawn, and what it depends on beside the step and the followed request
 const TABS = [
-  ["blocks", "Blocks", drawBlocks],
-  ["schedule", "Schedule", drawSchedule],
-  ["batch", "Batch", drawBatch],
-  ["attention", "Attention", drawAttention],
-  ["text", "Text", drawText],
-  ["why", "Why", drawWhy],
+  ["blocks", "Blocks", drawBlocks, ({ e, before, after }) => [before.count, after.count, ["schedule", "allocate_slots", "free"].includes(e.kind) ? e.seq : "", e.reqs]],
+  ["schedule", "Schedule", drawSchedule, ({ after }) => [after.running, "/", after.waiting]],
+  ["batch", "Batch", drawBatch, ({ group, after }) => (group.batch ? group.batch.query_start_loc.map((_, r) => after.tables.get(group.plan?.running?.[r])?.length) : [])],
+  ["attention", "Attention", drawAttention, ({ e, after }) => [ownKind(e), numberOf(after.rows)]],
+  ["text", "Text", drawText, ({ after }) => [after.count]],
+  ["why", "Why", drawWhy, ({ hides }) => [hides]],
 ];
 const TAB_OF = {
   schedule: "schedule", "scheduler.add_request": "schedule", step: "schedule", finish_requests: "schedule", preprocess_add_request: "schedule", update_from_output: "schedule",
@@ -119,41 +127,99 @@ function readPlace() {
 // ------------------------------------------------------------------ drawing
 
 let slider;
-let waiting = false;
+let waiting = null;
 function draw() {
-  if (waiting) return;
-  waiting = true;
-  requestAnimationFrame(() => {
-    waiting = false;
-    drawNow();
-  });
+  if (printing) return;
+  waiting ??= requestAnimationFrame(drawNow);
 }
 function drawNow() {
+  cancelAnimationFrame(waiting);
+  waiting = null;
   const e = page.cursor;
+  if (colourAround(page.followed)) drawStrip(slider);
   placeStrip(slider, e.group);
-  drawHeader();
   drawTimeline($("timeline"), e, page.only, go);
   drawEvent($("event"), e, page.followed, page.hides && !page.shown, () => openPayload($("payload"), e));
+  drawPanel(e);
+  drawHeader();
   drawTabs();
-  const [, , panel] = TABS.find(([name]) => name === page.tab);
-  $("panel").replaceChildren();
-  $("panel").dataset.tab = page.tab;
-  panel($("panel"), contextOf(e));
   drawFooter();
   document.body.dataset.seq = e.seq; // for tests, and for whoever inspects the page
 }
 
+let bodyWidth = 0; // px
+let sizes = 0; // how often the window, a splitter or the type changed its size
+let panelKey = null;
+let panelListeners = new AbortController();
+/** The panel, unless it would look as it does. */
+function drawPanel(e) {
+  const [name, , panel, depends] = TABS.find(([tab]) => tab === page.tab);
+  const context = contextOf(e);
+  const key = JSON.stringify([name, e.group.index, page.followed, sizes, colourKey(), depends(context)]);
+  if (key === panelKey) return;
+  panelKey = key;
+  panelListeners.abort();
+  panelListeners = new AbortController();
+  $("panel").replaceChildren();
+  $("panel").dataset.tab = name;
+  panel($("panel"), { ...context, signal: panelListeners.signal });
+}
+function resized() {
+  sizes += 1;
+  bodyWidth = document.body.offsetWidth;
+  drawStrip(slider);
+  draw();
+}
+
 const contextOf = (e) => ({ e, group: e.group, followed: page.followed, before: stateAt(e, true), after: stateAt(e), go, hides: page.hides && !page.shown });
 
-/** On paper: the current event, and all panels one after another. */
+/** What the card says of blocks, requests and events. */
+function says() {
+  const e = page.cursor;
+  const after = stateAt(e);
+  return {
+    block: (block) => {
+      const look = { e, after, held: ownersOfAll(after) };
+      return `${describeBlock(block, look)} ${textIn(block, look)}`.trim();
+    },
+    request: (id) => sayRequest(id, after),
+    event: sayEvent,
+  };
+}
+function sayRequest(id, state) {
+  const r = state.requests.get(id);
+  const words = `Request ${nameOf(id)}: ${statusWord(id)[1]}`;
+  if (!r || r.status === "NEW") return words;
+  const blocks = state.tables.get(id) || [];
+  return `${words}; ${count(r.num_computed_tokens)} of ${count(r.num_tokens)} tokens computed, ${count(r.num_prompt_tokens)} of them its prompt; ${blocks.length ? `blocks ${blocks.slice(0, 12).join(" ")}${blocks.length > 12 ? ` and ${blocks.length - 12} more` : ""}` : "no block"}.`;
+}
+
+let printing = null; // the theme that was chosen before, while a print is under way
+/** On paper: light, the current event, and all panels one after another. */
 function printAll() {
-  const context = contextOf(page.cursor);
+  printing = { theme: document.documentElement.dataset.theme };
+  document.documentElement.dataset.theme = "light";
+  document.body.classList.add("printing"); // as wide as a browser can shrink to a sheet
+  drawStrip(slider);
+  placeStrip(slider, page.cursor.group);
+  drawTimeline($("timeline"), page.cursor, page.only, go);
+  const context = { ...contextOf(page.cursor), signal: panelListeners.signal };
+  panelKey = null;
   $("panel").replaceChildren();
   for (const [name, words, panel] of TABS) {
     const section = H("section", { class: "printed", "data-tab": name });
     $("panel").append(H("h2", {}, words), section);
     panel(section, context);
   }
+}
+
+function printed() {
+  if (printing?.theme) document.documentElement.dataset.theme = printing.theme;
+  else delete document.documentElement.dataset.theme;
+  document.body.classList.remove("printing");
+  printing = null;
+  drawStrip(slider);
+  draw();
 }
 
 function statusWord(id) {
@@ -167,40 +233,68 @@ function statusWord(id) {
   return ["▸", role && (role.kind === "prefill" || role.kind === "decode") ? role.kind : "running"];
 }
 
+const last = {}; // what header, tabs and footer were drawn from
+/** Draw a part of the page again if what it shows has changed. */
+function renew(part, key, build) {
+  const now = JSON.stringify([key, sizes]);
+  if (last[part] === now) return;
+  last[part] = now;
+  build();
+}
+
+function chipOf([id, glyph, word]) {
+  const isFollowed = id === page.followed;
+  return H("button", { class: `request${isFollowed ? " followed" : ""}`, "aria-pressed": isFollowed, "aria-label": `request ${nameOf(id)}: ${word}. Click: follow it; again: walk its events only`, onclick: () => follow(id) }, chip(id), H("span", { class: word === "preempted" ? "loss" : "" }, isFollowed ? `${glyph} ${word}${page.only === id ? " · only" : ""}` : glyph));
+}
+
 function drawHeader() {
-  const chips = requestIds.map((id) => {
-    const [glyph, word] = statusWord(id);
-    const isFollowed = id === page.followed;
-    return H("button", { class: `request${isFollowed ? " followed" : ""}`, "aria-pressed": isFollowed, title: `request ${nameOf(id)}: ${word}. Click: follow it; again: walk its events only`, onclick: () => follow(id) }, chip(id), H("span", { class: word === "preempted" ? "loss" : "" }, isFollowed ? `${glyph} ${word}${page.only === id ? " · only" : ""}` : glyph));
-  });
-  const room = Math.max(1, -(requestIds.length > 10) + Math.floor((window.innerWidth - 850) / (requestIds.length > 10 ? 58 : 46)));
-  const first = Math.max(0, Math.min(requestIds.indexOf(page.followed) - (room >> 1), chips.length - room));
+  const many = requestIds.length > 10;
+  const room = Math.max(1, Math.floor((bodyWidth - 850) / (requestIds.length > 100 ? 70 : many ? 58 : 46)) - (requestIds.length > 100 ? 2 : many ? 1 : 0));
+  const first = Math.max(0, Math.min(requestIds.indexOf(page.followed) - (room >> 1), requestIds.length - room));
+  const shown = requestIds.slice(first, first + room).map((id) => [id, ...statusWord(id)]);
+  renew("requests", [shown, page.followed, page.only, colourKey()], () => $("requests").replaceChildren(...shown.map(chipOf), shown.length < requestIds.length ? H("span", { class: "third" }, `of ${requestIds.length}`) : ""));
+  renew("clock", [view.clock], () =>
+    $("clock").replaceChildren(...["order", "time"].map((clock) => H("button", { "aria-pressed": view.clock === clock, disabled: clock === "time" && isLogical, title: clock === "time" && isLogical ? "no times recorded: a logical clock" : `show events in ${clock === "time" ? "true time" : "order"} (C)`, onclick: () => setClock(clock) }, clock))),
+  );
+  const here = Number((header.boundaries?.[page.cursor.kind] || "B0").slice(1));
+  renew("life", [here], () => moveRail(here));
+}
+
+function makeHeader() {
   $("header").replaceChildren(
     H("b", { class: "name" }, data.name),
     H("span", { class: "model" }, data.model || header.model?.architecture || ""),
-    H("div", { class: "requests" }, chips.slice(first, first + room), chips.length > room ? H("span", { class: "third" }, `of ${chips.length}`) : ""),
-    rail(),
+    H("div", { class: "requests", id: "requests" }),
+    H("div", { class: "life" }, H("span", { id: "boundary" }), makeRail()),
     H("span", { class: "detail", title: "detail of the trace: 0 ids and counters, 1 every layer, 2 values" }, `detail ${header.detail}`),
-    H("div", { class: "switch", role: "group", "aria-label": "clock" }, ["order", "time"].map((clock) => H("button", { "aria-pressed": view.clock === clock, disabled: clock === "time" && isLogical, title: clock === "time" && isLogical ? "no times recorded: a logical clock" : `show events in ${clock === "time" ? "true time" : "order"} (C)`, onclick: () => setClock(clock) }, clock))),
+    H("div", { class: "switch", id: "clock", role: "group", "aria-label": "clock" }),
     H("button", { class: "icon", title: "theme (T)", "aria-label": "theme", onclick: theme }, "◐"),
+    H("button", { class: "icon", title: "larger type, for a projector (E)", "aria-label": "larger type", onclick: presenter }, "A⁺"),
     H("button", { class: "icon", title: "keys (?)", "aria-label": "keys", onclick: showKeys }, "?"),
   );
 }
 
 const DEPTHS = [0, 0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 4, 4, 3, 3, 2, 1, 0, 0, 0, 0, 0];
+const railX = (b) => 6 + (b - 1) * 8.2;
+const railY = (b) => 9 + DEPTHS[b - 1] * 5.6;
+const railPoints = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => `${railX(from + i)},${railY(from + i)}`).join(" ");
 /** B1 to B27 as a walk down through the parts and back up; a click goes to the next event there. */
-function rail() {
-  const here = Number((header.boundaries?.[page.cursor.kind] || "B0").slice(1));
-  const x = (b) => 6 + (b - 1) * 8.2;
-  const y = (b) => 9 + DEPTHS[b - 1] * 5.6;
-  const svg = S("svg", { width: 226, height: 40, class: "rail", role: "img", "aria-label": here ? `boundary B${here} of 27` : "no boundary" });
-  svg.append(S("rect", { x: x(10) - 4, y: 2, width: x(25) - x(10) + 8, height: 36, rx: 3, fill: "var(--band)" }), S("text", { x: (x(10) + x(25)) / 2, y: 13, class: "third", "text-anchor": "middle" }, "each step"));
-  const points = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => `${x(from + i)},${y(from + i)}`).join(" ");
-  svg.append(S("polyline", { points: points(1, 27), class: "rail-line" }));
-  if (here) svg.append(S("polyline", { points: points(1, here), class: "rail-line passed" }));
+function makeRail() {
+  const svg = S("svg", { width: 226, height: 40, class: "rail", role: "img", id: "rail" });
+  svg.append(S("rect", { x: railX(10) - 4, y: 2, width: railX(25) - railX(10) + 8, height: 36, rx: 3, fill: "var(--band)" }), S("text", { x: (railX(10) + railX(25)) / 2, y: 13, class: "third", "text-anchor": "middle" }, "each step"));
+  svg.append(S("polyline", { points: railPoints(1, 27), class: "rail-line" }), S("polyline", { class: "rail-line passed" }));
   for (let b = 1; b <= 27; b++)
-    svg.append(S("circle", { cx: x(b), cy: y(b), r: b === here ? 5 : 2, class: b <= here ? "rail-dot passed" : "rail-dot" }), S("rect", { x: x(b) - 4, y: 0, width: 8, height: 40, fill: "transparent", onclick: () => toBoundary(b) }, S("title", {}, `B${b}: ${kindsAt(b)}`)));
-  return H("div", { class: "life" }, H("span", {}, here ? [H("b", {}, `B${here}`), " of 27"] : H("span", { class: "third" }, "no number")), svg);
+    svg.append(S("circle", { cx: railX(b), cy: railY(b) }), S("rect", { x: railX(b) - 4, y: 0, width: 8, height: 40, fill: "transparent", "data-say": `B${b}: ${kindsAt(b)}`, onclick: () => toBoundary(b) }));
+  return svg;
+}
+function moveRail(here) {
+  $("boundary").replaceChildren(...(here ? [H("b", {}, `B${here}`), " of 27"] : [H("span", { class: "third" }, "no number")]));
+  $("rail").setAttribute("aria-label", here ? `boundary B${here} of 27` : "no boundary");
+  $("rail").querySelector(".passed").setAttribute("points", here ? railPoints(1, here) : "");
+  $("rail").querySelectorAll("circle").forEach((dot, i) => {
+    dot.setAttribute("r", i + 1 === here ? 5 : 2);
+    dot.setAttribute("class", i + 1 <= here ? "rail-dot passed-dot" : "rail-dot");
+  });
 }
 const kindsAt = (b) => Object.entries(data.kinds).filter(([, kind]) => kind.boundary === `B${b}`).map(([kind]) => kind).join(", ") || "does not occur in this trace";
 function toBoundary(b) {
@@ -211,11 +305,13 @@ function toBoundary(b) {
 }
 
 function drawTabs() {
-  $("tabs").replaceChildren(
-    ...TABS.map(([name, words], i) => H("button", { role: "tab", id: `tab-${name}`, "aria-selected": page.tab === name, onclick: () => setTab(name) }, H("kbd", {}, i + 1), ` ${words}`)),
-    H("button", { class: "follows", role: "checkbox", "aria-checked": page.follows, onclick: setFollows }, `${page.follows ? "☑" : "☐"} tab follows the event `, H("kbd", {}, "F")),
-  );
-  $("panel").setAttribute("aria-labelledby", `tab-${page.tab}`);
+  renew("tabs", [page.tab, page.follows], () => {
+    $("tabs").replaceChildren(
+      ...TABS.map(([name, words], i) => H("button", { role: "tab", id: `tab-${name}`, "aria-selected": page.tab === name, onclick: () => setTab(name) }, H("kbd", {}, i + 1), ` ${words}`)),
+      H("button", { class: "follows", role: "checkbox", "aria-checked": page.follows, onclick: setFollows }, page.follows ? "☑ " : "☐ ", H("span", {}, "tab follows the event "), H("kbd", {}, "F")),
+    );
+    $("panel").setAttribute("aria-labelledby", `tab-${page.tab}`);
+  });
 }
 function setTab(name) {
   page.tab = name;
@@ -246,24 +342,36 @@ function theme() {
   drawStrip(slider);
   draw();
 }
+function presenter() {
+  togglePresenter();
+  resized();
+}
 const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
-function drawFooter() {
-  const e = page.cursor;
+function makeFooter() {
   const button = (glyph, words, act, main = false) => H("button", { class: main ? "play" : "", "aria-label": words, title: words, onclick: act }, glyph);
   const key = (keys, words) => H("span", { class: "hint" }, keys.map((k) => H("kbd", {}, k)), ` ${words}`);
-  const state = e.group.step;
   $("footer").replaceChildren(
     button("|◂", "first event", () => go(events[0].seq)),
     button("◂", "event before", () => walk(-1)),
-    button(page.playing ? "❚❚" : "▶", page.playing ? "pause" : "play", () => play(!page.playing), true),
+    button("▶", "play", () => play(!page.playing), true),
     button("▸", "next event", () => walk(1)),
     button("▸|", "last event", () => go(events[events.length - 1].seq)),
-    H("span", { class: "place" }, "event ", H("b", {}, count(placeOf.get(e.seq) + 1)), ` of ${count(events.length)}`),
-    H("span", { class: "place" }, "step ", H("b", {}, state), ` of ${groups[groups.length - 1].step}`),
-    H("span", { class: "place" }, H("b", {}, isLogical ? `tick ${count(e.t1)}` : `+${time(e.t1)}`)),
+    H("span", { class: "place" }, "event ", H("b", { id: "place-event" }), ` of ${count(events.length)}`),
+    H("span", { class: "place" }, "step ", H("b", { id: "place-step" }), ` of ${groups[groups.length - 1].step}`),
+    H("span", { class: "place" }, H("b", { id: "place-time" })),
     H("span", { class: "hints" }, key(["←", "→"], "event"), key(["[", "]"], "step"), key(["R"], "next of this request"), key(["space"], "play"), key(["?"], "all keys")),
   );
+}
+function drawFooter() {
+  const e = page.cursor;
+  const playing = $("footer").querySelector(".play");
+  playing.textContent = page.playing ? "❚❚" : "▶";
+  playing.setAttribute("aria-label", page.playing ? "pause" : "play");
+  playing.title = page.playing ? "pause" : "play";
+  $("place-event").textContent = count(placeOf.get(e.seq) + 1);
+  $("place-step").textContent = e.group.step;
+  $("place-time").textContent = isLogical ? `tick ${count(e.t1)}` : `+${time(e.t1)}`;
 }
 
 // ------------------------------------------------------------------ keys
@@ -289,7 +397,9 @@ const KEYS = [
   ["t", "theme: light, dark", theme],
   ["p", "payload: all fields of the event", () => openPayload($("payload"), page.cursor)],
   ["h", "hide answers, to predict them first; Enter shows", () => { page.hides = !page.hides; draw(); }],
-  ["Enter", "show what is hidden", () => { page.shown = true; draw(); }],
+  ["Enter", "show what is hidden; on a block or a request: keep its card", () => { if (!links.pin()) { page.shown = true; draw(); } }],
+  ["Escape", "let the card go", () => links.unpin()],
+  ["e", "larger type, for a projector, on and off", presenter],
   ["+", "zoom in", () => { zoomBy(1.5, width()); draw(); }],
   ["-", "zoom out", () => { zoomBy(1 / 1.5, width()); draw(); }],
   ["a", "pan left", () => { panBy(-0.25, width()); draw(); }],
@@ -303,7 +413,7 @@ const KEYS = [
   ["?", "this list", showKeys],
 ];
 const SHOWN = { ArrowRight: "→", ArrowLeft: "←", ArrowUp: "↑", ArrowDown: "↓", " ": "space" };
-const keyName = (key) => (key.startsWith("S-") ? `Shift ${SHOWN[key.slice(2)] || key.slice(2).toUpperCase()}` : SHOWN[key] || (key.length === 1 ? key.toUpperCase() : key));
+const keyName = (key) => key === "Escape" ? "Esc" :  (key.startsWith("S-") ? `Shift ${SHOWN[key.slice(2)] || key.slice(2).toUpperCase()}` : SHOWN[key] || (key.length === 1 ? key.toUpperCase() : key));
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input")) return;
@@ -361,19 +471,25 @@ function start() {
     // the page works without a memory
   }
   if (data.only) document.body.dataset.only = data.only;
-  $("timeline").style.height = `${HEIGHT}px`;
+  document.body.append(hatches());
+  makeHeader();
+  makeFooter();
   if (data.truncated || header.processes.some((process) => process.complete === false && !isLogical && data.truncated)) {
     $("banner").hidden = false;
     $("banner").textContent = `The file ends early: event ${events[events.length - 1].seq} is the last whole one.`;
   }
   slider = makeStrip($("strip"), (index) => toStep(index, false));
+  makeSplitters($("main"), { element: $("timeline"), lowest: LOWEST, fit: fitRows }, resized);
+  links = watchLinks($("card"), () => page.cursor.group, says);
+  bodyWidth = document.body.offsetWidth;
   readPlace();
+  colourAround(page.followed);
   drawStrip(slider);
   drawNow();
   addEventListener("keydown", onKey);
-  addEventListener("resize", () => { drawStrip(slider); draw(); });
+  addEventListener("resize", resized);
   addEventListener("beforeprint", printAll);
-  addEventListener("afterprint", draw);
+  addEventListener("afterprint", printed);
   addEventListener("popstate", () => { readPlace(); draw(); });
   addEventListener("hashchange", () => { readPlace(); draw(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawStrip(slider); draw(); });
@@ -390,10 +506,11 @@ function start() {
 window.minivllm = {
   events: events.length,
   seq: () => page.cursor.seq,
-  /** Show an event, and a tab, at once. */
-  show(seq, tab) {
+  /** Show an event, and a tab, at once; anew: even what would look as it does. */
+  show(seq, tab, anew = false) {
     go(seq, false);
     if (tab) page.tab = tab;
+    if (anew) panelKey = null;
     drawNow();
   },
   state(seq, before) {

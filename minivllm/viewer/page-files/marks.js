@@ -21,23 +21,37 @@ export const H = (tag, attributes, ...children) => build(document.createElement(
 export const S = (tag, attributes, ...children) => build(document.createElementNS(SVG, tag), attributes, children);
 
 const COLOURS = 8;
+const MANY = 24; // with more requests than these only eight neighbours keep their colours; the rest is grey
+let coloured = { first: 0, last: requestIndex.size > MANY ? COLOURS - 1 : Infinity };
+/** Keep the colours around a request; whether others are coloured now. It takes one from outside to move them. */
+export function colourAround(id) {
+  const i = requestIndex.get(id);
+  if (i === undefined || (i >= coloured.first && i <= coloured.last)) return false;
+  const first = Math.max(0, Math.min(requestIndex.size - COLOURS, i - COLOURS / 2));
+  coloured = { first, last: first + COLOURS - 1 };
+  return true;
+}
+export const colourKey = () => coloured.first;
+const hueOf = (id) => {
+  const i = requestIndex.get(id);
+  return i === undefined || i < coloured.first || i > coloured.last ? null : i % COLOURS;
+};
 /** CSS variables of a request's colour. */
 export function colour(id) {
-  const i = requestIndex.get(id);
-  return i === undefined ? "--fill:var(--batch);--edge:var(--slice)" : `--fill:var(--f${i % COLOURS});--edge:var(--e${i % COLOURS})`;
+  const hue = hueOf(id);
+  return hue === null ? "--fill:var(--batch);--edge:var(--slice);--on-fill:var(--ink)" : `--fill:var(--f${hue});--edge:var(--e${hue})`;
 }
 export const fillOf = (id) => {
-  const i = requestIndex.get(id);
-  return i === undefined ? "var(--batch)" : `var(--f${i % COLOURS})`;
+  const hue = hueOf(id);
+  return hue === null ? "var(--batch)" : `var(--f${hue})`;
 };
-export const edgeOf = (id) => {
-  const i = requestIndex.get(id);
-  return i === undefined ? "var(--slice)" : `var(--e${i % COLOURS})`;
-};
+/** Hatches in the eight colours and in grey, once on the page; their names are idle-0 to idle-7 and idle-x. */
+export const idleFill = (id) => `url(#idle-${hueOf(id) ?? "x"})`;
+export const hatches = () => S("svg", { width: 0, height: 0, class: "hatches", "aria-hidden": "true" }, S("defs", {}, [...Array(COLOURS).keys(), "x"].map((hue) => S("pattern", { id: `idle-${hue}`, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, S("rect", { width: 6, height: 6, fill: "var(--page)" }), S("rect", { width: 2.6, height: 6, fill: hue === "x" ? "var(--slice)" : `var(--f${hue})` })))));
 /** The request's chip: its number on its colour; white dots from the ninth on. */
 export function chip(id, small = false) {
-  const dotted = (requestIndex.get(id) ?? 0) >= COLOURS;
-  return H("span", { class: `chip${small ? " small" : ""}${dotted ? " dotted" : ""}`, style: colour(id) }, nameOf(id));
+  const dotted = (requestIndex.get(id) ?? 0) >= COLOURS && hueOf(id) !== null;
+  return H("span", { class: `chip${small ? " small" : ""}${dotted ? " dotted" : ""}`, style: colour(id), "data-request": id }, nameOf(id));
 }
 
 const measurer = document.createElement("canvas").getContext("2d");
@@ -67,20 +81,10 @@ export function fitted(text, width, size = 12, weight = 500) {
 export function mark(id, y) {
   const name = nameOf(id);
   const width = Math.min(30, Math.max(20, textWidth(name, 12, 700) + 8));
-  return S("g", { style: colour(id) }, S("rect", { x: 0, y, width, height: 20, rx: 3, class: "mark" }), T(width / 2, y + 14.5, name, { class: "mark-text", "text-anchor": "middle" }));
+  return S("g", { style: colour(id), "data-request": id }, S("rect", { x: 0, y, width, height: 20, rx: 3, class: "mark" }), T(width / 2, y + 14.5, name, { class: "mark-text", "text-anchor": "middle" }));
 }
 
 export const title = (text) => S("title", {}, text);
-
-/** Hatches in a request's colours, one pattern for each use; ids are unique on the page. */
-export function hatch(id, name, background = "var(--page)") {
-  return S(
-    "pattern",
-    { id: name, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-    S("rect", { width: 6, height: 6, fill: background }),
-    S("rect", { width: 2.6, height: 6, fill: id === null ? "var(--slice)" : fillOf(id) }),
-  );
-}
 
 export function tokenSpan(text, attributes = {}) {
   return H("bdi", attributes, visible(text));

@@ -2,7 +2,7 @@
 // Must not know: blocks.
 
 import { REASONS, config, count, groups, nameOf, params, plural, requestIds, roles } from "data.js";
-import { H, S, T, chip, colour, cross, fillOf, hatch, mark, textWidth, title } from "marks.js";
+import { H, S, T, chip, colour, cross, fillOf, idleFill, mark, textWidth, title } from "marks.js";
 import { whySkipped } from "sentences.js";
 
 const LABELS = 112;
@@ -18,7 +18,6 @@ export function drawSchedule(host, { group, followed, after, go }) {
   const rows = rowsAround(followed, shown);
   const top = 70;
   const svg = S("svg", { width, height: top + rows.length * ROW + 6, role: "group", "aria-label": "requests by steps" });
-  svg.append(S("defs", {}, requestIds.slice(0, 8).map((id, i) => hatch(id, `hits-${i}`))));
   svg.append(...bars(shown, column, width, group));
   rows.forEach((id, i) => svg.append(...requestRow(id, i, top, shown, column, width, group, followed, go)));
   const x = LABELS + (group.index - first) * column;
@@ -102,8 +101,7 @@ function prefill(role, x, y, column, id, here) {
   const parts = [S("path", { d, class: `mark${here ? " here" : ""}` })];
   if (role.hits) {
     const part = Math.max(3, Math.min(w * 0.3, (w * role.hits) / role.after));
-    const i = requestIds.indexOf(id) % 8;
-    parts.push(S("rect", { x: left, y: top, width: part, height: bottom - top, fill: `url(#hits-${i})`, class: "hit-part" }));
+    parts.push(S("rect", { x: left, y: top, width: part, height: bottom - top, fill: idleFill(id), class: "hit-part" }));
   }
   if (textWidth(String(role.n), 13, 700) < w - torn - (role.hits ? w * 0.3 : 0)) parts.push(T(left + (w - torn + (role.hits ? w * 0.3 : 0)) / 2, middle + 5, role.n, { class: "mark-text big", "text-anchor": "middle" }));
   return parts;
@@ -147,9 +145,10 @@ function budgetBar(group, width) {
   let x = LABELS;
   const seen = [];
   for (const [id, n] of tokens) {
-    svg.append(S("g", { style: colour(id) }, S("rect", { x, y: 4, width: Math.max(1, n * scale), height: 22, class: "mark" })));
+    const part = S("g", { style: colour(id), "data-request": id }, S("rect", { x, y: 4, width: Math.max(1, n * scale), height: 22, class: "mark" }));
+    svg.append(part);
     const text = `${n}${roles.get(id)?.get(group.index)?.chunk ? ` of its ${roles.get(id).get(group.index).known - roles.get(id).get(group.index).after + n} tokens` : ""}`;
-    if (textWidth(text, 12, 700) + 6 < n * scale) svg.append(T(x + (n * scale) / 2, 19.5, text, { class: "mark-text", "text-anchor": "middle" }));
+    if (textWidth(text, 12, 700) + 6 < n * scale) part.append(T(x + (n * scale) / 2, 19.5, text, { class: "mark-text", "text-anchor": "middle" }));
     else seen.push(`${n} of request ${nameOf(id)}`);
     x += n * scale;
   }

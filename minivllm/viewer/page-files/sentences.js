@@ -130,7 +130,7 @@ function sampled(e, r, followed) {
 
 function detokenized(e, r) {
   const n = e.num_output_tokens?.[1];
-  if (e.stop_string != null) return [[`Token ${n} of request ${r} completes the `, key("stop string", true), ` ${typeof e.stop_string === "string" ? quote(e.stop_string) : ""}. The text is cut to ${plural(e.num_chars[1], "character")}; all ${n} ids stay.`], "The core knows no stop strings. It learns by ABORT."];
+  if (e.stop_string != null) return [[`Token ${n} of request ${r} completes the `, key("stop string", true), ` ${typeof e.stop_string === "string" ? quote(e.stop_string) : ""}. The text is cut to ${plural(e.num_chars[1], "character")}; ${n === 1 ? "its id stays" : `all ${n} ids stay`}.`], "The core knows no stop strings. It learns by ABORT."];
   if (typeof e.new_text === "number") return [[`Token ${n} of request ${r} adds `, key(plural(e.new_text, "character")), "."]];
   if (!e.new_text) return [[`Token ${n} of request ${r} adds `, key("nothing yet"), "."], "It is a part of a character, or a token without text."];
   return [[`Token ${n} of request ${r} adds `, key(quote(e.new_text)), "."], e.num_held_chars ? `The last ${plural(e.num_held_chars, "character")} are held back: a stop string may begin there.` : ""];

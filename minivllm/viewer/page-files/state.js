@@ -7,6 +7,7 @@ export function newState() {
   const free = new Map();
   for (let block = 1; block < pool; block++) free.set(block, null);
   return {
+    count: 0, // effects so far
     step: 0,
     requests: new Map(), // id -> {status, num_prompt_tokens, num_tokens, num_computed_tokens, …}
     waiting: [],
@@ -23,6 +24,7 @@ export function newState() {
 
 function copyState(s) {
   return {
+    count: s.count,
     step: s.step,
     requests: new Map([...s.requests].map(([id, r]) => [id, { ...r }])),
     waiting: s.waiting,
@@ -200,6 +202,7 @@ export function stateAt(event, before = false) {
   let start = Math.floor(wanted / KEY_FRAME) * KEY_FRAME;
   while (!frames.has(start)) start -= KEY_FRAME;
   const state = copyState(frames.get(start));
+  state.count = wanted;
   for (let i = start; i < wanted; i++) {
     const e = sorted[i];
     if (!e.error && !e.view_error) RULES[e.kind](state, e);

@@ -34,7 +34,7 @@ export function makeStrip(host, jump) {
   );
   const at = (event) => {
     const x = event.clientX - slider.getBoundingClientRect().left;
-    return Math.max(0, Math.min(groups.length - 1, Math.floor((x / slider.clientWidth) * groups.length)));
+    return Math.max(0, Math.min(groups.length - 1, Math.floor((x / slider.getBoundingClientRect().width) * groups.length)));
   };
   slider.addEventListener("pointerdown", (event) => {
     drag = true;
@@ -63,7 +63,7 @@ export function describeStep(group) {
 }
 
 export function sized(element, width, height) {
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = (window.devicePixelRatio || 1) * (Number(getComputedStyle(document.body).zoom) || 1);
   element.width = Math.round(width * ratio);
   element.height = Math.round(height * ratio);
   element.style.width = `${width}px`;

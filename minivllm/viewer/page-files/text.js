@@ -66,7 +66,7 @@ function cards(id, now, go, width) {
       H(
         "div",
         { class: "token-card" },
-        H("button", { class: `token-name${isLast ? " here" : ""}`, "data-token": token.id, onclick: () => go(token.e.seq), title: `token ${token.n}: ${text}` }, H("bdi", {}, fitted(text, 88, 17, 700)), H("span", {}, token.id ?? "")),
+        H("button", { class: `token-name${isLast ? " here" : ""}`, "data-token": token.id, onclick: () => go(token.e.seq), title: `token ${token.n}: ${text}` }, H("bdi", {}, fitted(text, Math.max(88, width / room - 84), 17, 700)), H("span", {}, token.id ?? "")),
         H("div", { class: "token-when" }, H("span", {}, `token ${token.n} · step ${token.e.group.step}`), H("span", {}, isLogical ? "" : gap === null ? time(token.t) : `+${time(gap)}`)),
         anyCandidates && token.candidates ? token.candidates.slice(0, 5).map((candidate) => candidateRow(candidate, token)) : "",
         !anyCandidates ? H("div", { class: "adds" }, addsText(token)) : "",
@@ -97,14 +97,14 @@ function stopSearch(now) {
   if (!last || typeof last.stop !== "string") return [];
   const kept = last.e.num_chars[1];
   const text = [...(now.map((token) => (typeof token.text === "string" ? token.text : "")).join("") || "")];
-  const before = text.slice(0, kept).slice(-14);
-  const offset = Math.max(0, kept - 14);
+  const before = text.slice(0, kept).slice(-10);
+  const offset = Math.max(0, kept - 10);
   return [
     H(
       "div",
       { class: "stop-search" },
       H("span", {}, H("b", {}, "found ", H("bdi", {}, `“${visible(last.stop)}”`)), H("div", { class: "third" }, `after ${kept} characters`)),
-      H("div", { class: "letters" }, before.map((letter, i) => H("span", { title: `character ${offset + i}` }, visibleLetter(letter))), H("i", { class: "knife", title: `cut at ${kept}` }), [...last.stop].slice(0, 16).map((letter) => H("span", { class: "struck" }, visibleLetter(letter)))),
+      H("div", { class: "letters" }, before.map((letter, i) => H("span", { title: `character ${offset + i}` }, visibleLetter(letter))), H("i", { class: "knife", title: `cut at ${kept}` }), [...last.stop].slice(0, 11).map((letter) => H("span", { class: "struck" }, visibleLetter(letter)))),
       H("span", { class: "loss" }, `cut at ${kept}`),
     ),
   ];

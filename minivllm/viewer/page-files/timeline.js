@@ -3,14 +3,17 @@
 
 import { count, hasProcesses, isLogical, time } from "data.js";
 import { LANES, digitOf, labelsOf, orderLayout, timeLayout } from "layout.js";
-import { S, T, colour, textWidth, title } from "marks.js";
+import { S, T, colour, colourKey, textWidth, title } from "marks.js";
 import { LEFT, RIGHT, clockNote } from "strip.js";
 
-const ROW = 14;
+const LOWEST_ROW = 14;
+const HIGHEST_ROW = 30;
 const TOP = 19;
 const RIBBON = 17;
 export const view = { zoom: 1, pan: 0, clock: "order" };
 
+let ROW = LOWEST_ROW; // px; the splitter below the timeline changes it
+let TOPS = laneTops();
 function laneTops() {
   let y = TOP;
   return LANES.map((lane, i) => {
@@ -19,8 +22,16 @@ function laneTops() {
     return top;
   });
 }
-const TOPS = laneTops();
-export const HEIGHT = TOPS[4] + ROW + 4 + RIBBON + 2;
+const heightNow = () => TOPS[4] + ROW + 4 + RIBBON + 2;
+export const LOWEST = heightNow();
+/** Rows as high as fit into a height in px; returns the height that they take. */
+export function fitRows(height) {
+  const rows = LANES.reduce((sum, lane) => sum + lane.rows, 0);
+  ROW = Math.max(LOWEST_ROW, Math.min(HIGHEST_ROW, Math.floor(LOWEST_ROW + (height - LOWEST) / rows)));
+  TOPS = laneTops();
+  drawn = null;
+  return heightNow();
+}
 const yOf = (item) => TOPS[item.lane] + item.row * ROW + (item.lane === 1 ? 4 : 0);
 
 let current = null; // {group, clock, width, items}
@@ -30,37 +41,69 @@ function itemsOf(group, width) {
   return current.items;
 }
 
+let drawn = null; // the step as it is drawn: {key, svg, slices: seq -> element, moving, …}
+
+/** The slices are drawn once for each step and zoom; from event to event only what marks the place moves. */
 export function drawTimeline(host, cursor, only, go) {
   const group = cursor.group;
   const full = host.clientWidth;
+  const key = [group.index, full, view.clock, view.zoom, view.pan, only, ROW, colourKey()].join();
+  if (!drawn || drawn.key !== key || drawn.svg.parentNode !== host) {
+    drawn = { key, ...drawSlices(group, full, only, go) };
+    host.replaceChildren(drawn.svg);
+  }
+  markHere(cursor, full);
+}
+
+function drawSlices(group, full, only, go) {
   const width = full - LEFT - RIGHT;
   const items = itemsOf(group, width);
   const x = (value) => LEFT + value * view.zoom - view.pan;
-  const svg = S("svg", { width: full, height: HEIGHT, role: "group", "aria-label": "slices of this step" });
-  svg.append(S("defs", {}, waitPattern(), S("clipPath", { id: "tl-clip" }, S("rect", { x: LEFT, y: 0, width: width + 1, height: HEIGHT }))));
+  const svg = S("svg", { width: full, height: heightNow(), role: "group", "aria-label": "slices of this step" });
+  svg.append(S("defs", {}, waitPattern(), S("clipPath", { id: "tl-clip" }, S("rect", { x: LEFT, y: 0, width: width + 1, height: heightNow() }))));
   svg.append(...ground(full));
   const body = S("g", { "clip-path": "url(#tl-clip)" });
-  const here = items.find((item) => item.e === cursor);
-  const drawn = items.filter((item) => x(item.x1) >= LEFT && x(item.x0) <= LEFT + width);
-  const levels = levelsOf(drawn);
-  for (const item of drawn) {
+  const inSight = items.filter((item) => x(item.x1) >= LEFT && x(item.x0) <= LEFT + width);
+  const levels = levelsOf(inSight);
+  for (const item of inSight) {
     item.level = levels.get(item.e.kind);
-    if (item.lane === 1) continue;
-    if (item === here) continue;
-    body.append(slice(item, x, width, only, go));
+    if (item.lane !== 1) body.append(slice(item, x, width, only));
   }
-  const pairs = messages(drawn);
+  const pairs = messages(inSight);
   const starts = pairs.map((pair) => x((pair.send || pair.receive).x0)).sort((a, b) => a - b);
   const crowded = starts.some((start, i) => i && start - starts[i - 1] < 130); // then a pill has its request's number alone
-  for (const pair of pairs) body.append(...arrow(pair, x, cursor, go, LEFT + width, crowded));
+  for (const pair of pairs) body.append(...arrow(pair, x, LEFT + width, crowded));
+  const line = S("g", {});
+  body.append(line);
+  const moving = S("g", {});
+  svg.append(body, moving, ...ribbon(group, full));
+  if (view.zoom > 1) svg.append(T(LEFT + 4, heightNow() - RIBBON - 6, `zoom ×${view.zoom.toFixed(1)}: A and D pan, − goes back`, { class: "small third" }));
+  const seqOf = (event) => event.target.closest?.("[data-seq]")?.dataset.seq;
+  const byEvent = new Map(items.map((item) => [item.e, item]));
+  svg.addEventListener("click", (event) => seqOf(event) && go(Number(seqOf(event))));
+  svg.addEventListener("dblclick", (event) => {
+    const item = items.find(({ e }) => String(e.seq) === seqOf(event));
+    if (item) zoomTo(item, width, go);
+  });
+  return { svg, x, width, byEvent, line, moving, slices: new Map([...body.querySelectorAll(".slice")].map((g) => [Number(g.dataset.seq), g])), here: null };
+}
+
+/** The outline of the current event, the line at its end, and its flag. */
+function markHere(cursor, full) {
+  const { x, width, byEvent, slices } = drawn;
+  const here = byEvent.get(cursor);
+  drawn.here?.classList.remove("here");
+  drawn.here = slices.get(cursor.seq) || null;
+  drawn.here?.classList.add("here");
+  const parts = [];
   if (here) {
-    if (here.lane !== 1) body.append(slice(here, x, width, only, go, true));
+    const box = drawn.here?.querySelector("rect");
+    if (box && here.lane !== 1) parts.push(S("rect", { x: box.getAttribute("x"), y: box.getAttribute("y"), width: box.getAttribute("width"), height: box.getAttribute("height"), rx: 2, class: "slice-here" }));
     const edge = Math.min(LEFT + width, Math.max(LEFT, x(here.x1)));
-    body.append(S("line", { x1: edge, x2: edge, y1: TOP - 2, y2: HEIGHT - RIBBON - 4, class: "cursor" }));
+    parts.push(S("line", { x1: edge, x2: edge, y1: TOP - 2, y2: heightNow() - RIBBON - 4, class: "cursor" }));
   }
-  svg.append(body, ...flag(here, x, cursor, full), ...ribbon(group, cursor, full));
-  if (view.zoom > 1) svg.append(T(LEFT + 4, HEIGHT - RIBBON - 6, `zoom ×${view.zoom.toFixed(1)}: A and D pan, − goes back`, { class: "small third" }));
-  host.replaceChildren(svg);
+  drawn.line.replaceChildren(...parts);
+  drawn.moving.replaceChildren(...flag(here, x, cursor, full));
 }
 
 function waitPattern() {
@@ -77,17 +120,17 @@ function ground(full) {
   const bottom = TOPS[4] + ROW + 2;
   parts.push(S("rect", { x: 0, y: TOPS[2] - 2, width: full, height: bottom - TOPS[2] + 2, fill: "var(--band)" }));
   LANES.forEach((lane, i) => {
-    const y = TOPS[i] + 12 + (i === 1 ? 4 : 0);
+    const y = TOPS[i] + ROW / 2 + 5 + (i === 1 ? 4 : 0);
     parts.push(T(16, y, lane.name, { class: "lane" }));
-    if (lane.note) parts.push(T(16, y + ROW, lane.note, { class: "second" }));
+    if (lane.note) parts.push(T(16, y + LOWEST_ROW, lane.note, { class: "second" }));
   });
-  const middle = TOPS[1] + 12;
+  const middle = TOPS[1] + ROW / 2 + 5;
   parts.push(S("line", { x1: 52, x2: full, y1: middle, y2: middle, class: "dotted-line" }));
   if (!hasProcesses) parts.push(T(LEFT + 4, middle - 3, "same process: no messages, B7 and B22 do not occur", { class: "third haloed" }));
   return parts;
 }
 
-function slice(item, x, width, only, go, isHere = false) {
+function slice(item, x, width, only) {
   const { e } = item;
   const left = x(item.x0) + 0.5;
   const real = ((item.draw1 ?? item.x1) - item.x0) * view.zoom - 1;
@@ -98,12 +141,12 @@ function slice(item, x, width, only, go, isHere = false) {
   const lost = (e.kind === "free" && e.up?.kind === "schedule") || e.kind === "unfinished" || e.error;
   const refused = e.kind === "allocate_slots" && e.refused;
   const faded = only && e.reqs.length && !e.reqs.includes(only);
-  const classes = ["slice", single ? "own" : "", lost ? "lost" : "", refused ? "refused" : "", isHere ? "here" : "", faded ? "faded" : ""].join(" ");
-  const g = S("g", { class: classes, style: single ? colour(e.reqs[0]) : null, tabindex: -1, role: "button", "data-seq": e.seq, "aria-label": `event ${e.seq}, ${e.kind}`, onclick: () => go(e.seq), ondblclick: () => zoomTo(item, width, go) });
-  g.append(S("rect", { x: left, y, width: w, height: ROW - 1, rx: w > 5 ? 2 : 0, class: waiting ? "waits" : "" }), title(`${e.kind} · event ${e.seq}${isLogical ? "" : ` · ${time(e.t1 - e.t0)}`}`));
+  const classes = ["slice", single ? "own" : "", lost ? "lost" : "", refused ? "refused" : "", faded ? "faded" : ""].join(" ");
+  const g = S("g", { class: classes, style: single ? colour(e.reqs[0]) : null, tabindex: -1, role: "button", "data-seq": e.seq, "data-reqs": item.lane < 3 ? e.reqs.join(" ") : null, "aria-label": `event ${e.seq}, ${e.kind}` });
+  g.append(S("rect", { x: left, y, width: w, height: ROW - 1, rx: w > 5 ? 2 : 0, class: waiting ? "waits" : "" }));
   const seen = Math.max(left, LEFT);
   const room = Math.min(left + w, LEFT + width) - seen - 6;
-  if (real >= 8) g.append(...label(item, seen + 5, y + 10.5, room, waiting));
+  if (real >= 8) g.append(...label(item, seen + 5, y + ROW / 2 + 3.5, room, waiting));
   return g;
 }
 
@@ -155,7 +198,7 @@ function messages(items) {
   return pairs;
 }
 
-function arrow(pair, x, cursor, go, edge, crowded) {
+function arrow(pair, x, edge, crowded) {
   const { send, receive } = pair;
   const e = (send || receive).e;
   const down = e.kind === "core_client.send" || e.kind === "core.receive";
@@ -174,7 +217,6 @@ function arrow(pair, x, cursor, go, edge, crowded) {
   const middle = Math.max(LEFT + width / 2, Math.min(edge - width / 2 - 1, (from + to) / 2));
   for (const side of [send, receive]) {
     if (!side) continue;
-    const isHere = side.e === cursor;
     const own = side.e.reqs.length === 1 && down;
     const half = width / 2;
     const left = side === send ? middle - half : middle;
@@ -186,13 +228,13 @@ function arrow(pair, x, cursor, go, edge, crowded) {
         ? `M${left + 8},${top}h${half - 8}v16h${8 - half}a8,8 0 0 1 0,-16`
         : `M${left},${top}h${half - 8}a8,8 0 0 1 0,16h${8 - half}z`;
     parts.push(
-      S("g", { class: `slice pill${own ? " own" : ""}${isHere ? " here" : ""}`, style: own ? colour(side.e.reqs[0]) : null, role: "button", tabindex: -1, "data-seq": side.e.seq, "aria-label": `event ${side.e.seq}, ${side.e.kind}`, onclick: () => go(side.e.seq) }, S("path", { d: radius }), title(`${side.e.kind} · message ${e.msg} · ${e.num_bytes} bytes · event ${side.e.seq}`)),
+      S("g", { class: `slice pill${own ? " own" : ""}`, style: own ? colour(side.e.reqs[0]) : null, role: "button", tabindex: -1, "data-seq": side.e.seq, "data-reqs": side.e.reqs.join(" "), "aria-label": `event ${side.e.seq}, ${side.e.kind}` }, S("path", { d: radius })),
     );
   }
   const own = e.reqs.length === 1 && down;
   parts.push(
     S("rect", { x: middle - width / 2, y: TOPS[1] + 4, width, height: 16, rx: 8, class: `pill-edge${own ? " own" : ""}`, style: own ? colour(e.reqs[0]) : null, "pointer-events": "none" }),
-    T(middle, TOPS[1] + 16.5, text, { class: `pill-text${own ? " own" : ""}`, "text-anchor": "middle" }),
+    T(middle, TOPS[1] + 16.5, text, { class: `pill-text${own ? " own" : ""}`, style: own ? colour(e.reqs[0]) : null, "text-anchor": "middle" }),
   );
   return parts;
 }
@@ -213,8 +255,8 @@ function flag(here, x, cursor, full) {
 }
 
 /** Where the step's time went, linear. */
-function ribbon(group, cursor, full) {
-  const y = HEIGHT - RIBBON;
+function ribbon(group, full) {
+  const y = heightNow() - RIBBON;
   const width = full - LEFT - RIGHT;
   const parts = [T(16, y + 12, "true time", { class: "second" })];
   if (isLogical) {

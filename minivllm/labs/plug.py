@@ -1,0 +1,114 @@
+"""`lab run`: a student's part in the real engine, with the real model.
+
+Owns: how a folder becomes `EngineConfig(parts=…)`, and the comparison with the engine's own run.
+Interface: run_lab, parts_of.
+Must not know: checks and points.
+"""
+
+import traceback
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from minivllm.errors import InputError
+from minivllm.labs.catalog import Lab, get_lab
+from minivllm.labs.work import OUTPUT, default_folder, starter_in
+
+MAX_FRAMES = 3
+
+
+def parts_of(lab: Lab, path: Path) -> dict[str, str]:
+    """Seam -> path/to/starter.py:Symbol, as EngineConfig takes it.
+
+    vLLM: none, vLLM has no labs
+    """
+    return {seam: f"{path.resolve()}:{symbol}" for seam, symbol in lab.parts.items()}
+
+
+def run_lab(lab: Lab, place: Path, others: str | None = None, open_page: bool = True) -> int:
+    """Generate with the engine's own parts, then with the student's; say where they part. Returns the exit status.
+
+    others: "03,04", finished labs that are plugged in too, from their default folders.
+
+    vLLM: none, vLLM has no labs
+    """
+    path = starter_in(lab, place)
+    parts: dict[str, str] = {}
+    for number in filter(None, (others or "").split(",")):
+        other = get_lab(number.strip())
+        if other.number != lab.number:
+            parts |= parts_of(other, starter_in(other, default_folder(other)))
+    parts |= parts_of(lab, path)
+    if not parts:
+        raise InputError(f"Lab {lab.number} has no part to plug in.")
+    folder = OUTPUT / lab.number
+    folder.mkdir(parents=True, exist_ok=True)
+    print("The engine's own parts:")
+    own = _generate(lab, {}, folder / "engine.jsonl")
+    print(f"\nWith {', '.join(sorted(parts))} of {path}:")
+    try:
+        mine = _generate(lab, parts, folder / "run.jsonl")
+    except InputError:
+        raise
+    except Exception as error:
+        print("\n".join(_short_traceback(error, path)))
+        return 1
+    same = own == mine
+    print("\nThe same tokens." if same else f"\n{_first_difference(own, mine)}")
+    print(_compare_traces(folder))
+    from minivllm.trace.replay import Trace
+    from minivllm.viewer.render import render
+
+    page = render(Trace.load(folder / "run.jsonl"), folder / "run.html", f"lab {lab.number}")
+    print(f"The trace as a page: {page}")
+    if open_page:
+        webbrowser.open(page.resolve().as_uri())
+    return 0 if same else 1
+
+
+def _generate(lab: Lab, parts: dict[str, str], trace: Path) -> list[list[int]]:
+    """The tokens of every prompt of lab.toml, printed as text."""
+    from minivllm.llm import LLM
+    from minivllm.sampling_params import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=lab.run["max_tokens"])
+    settings: dict[str, Any] = {"multiprocess": False, **lab.run.get("settings", {})}
+    settings |= {"parts": parts, "trace": str(trace), "trace_clock": "logical"}
+    with LLM(**settings) as llm:
+        conversations = [[{"role": "user", "content": prompt}] for prompt in lab.run["prompts"]]
+        outputs = llm.chat(conversations, params, use_tqdm=False)
+    for prompt, output in zip(lab.run["prompts"], outputs, strict=True):
+        print(f"  {prompt}\n    {output.outputs[0].text.strip()}")
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def _first_difference(own: list[list[int]], mine: list[list[int]]) -> str:
+    for number, (ours, theirs) in enumerate(zip(own, mine, strict=True)):
+        for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+            if one != other:
+                return f"Prompt {number}: output token {place} is {other}; the engine's own is {one}."
+        if len(ours) != len(theirs):
+            return f"Prompt {number}: {len(theirs)} output tokens; the engine's own run has {len(ours)}."
+    return "The same tokens."
+
+
+def _compare_traces(folder: Path) -> str:
+    from minivllm.trace.diff import diff
+    from minivllm.trace.replay import Trace
+
+    found = diff(Trace.load(folder / "engine.jsonl"), Trace.load(folder / "run.jsonl"))
+    command = f"minivllm diff {folder / 'engine.jsonl'} {folder / 'run.jsonl'}"
+    if not found.differences:
+        return "The two traces agree in every event."
+    first = found.differences[0]
+    return f"The first event that differs: {first.kind}, step {first.step}, {first.field}. All of it: {command}"
+
+
+def _short_traceback(error: BaseException, path: Path) -> list[str]:
+    """The student's line first, then ours, in a few lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    student = [frame for frame in frames if Path(frame.filename) == path.resolve()]
+    lines = [f"  ✗ {type(error).__name__}: {error}"]
+    lines += [f"      {path.name}:{frame.lineno}   {frame.line}   (in {frame.name})" for frame in student[-1:]]
+    rest = [frame for frame in frames if frame not in student][-MAX_FRAMES:]
+    return lines + [f"      called from {Path(frame.filename).name}:{frame.lineno}   {frame.line}" for frame in rest]

@@ -1,0 +1,92 @@
+# %% [markdown]
+# # Lab 07 · Flattening
+#
+# Small runs to play with. Nothing here is graded: you work in `starter.py` (`minivllm lab start 07`), and
+# `minivllm lab check 07` grades it.
+#
+# A line like `B2 N9 S3 T4 M8: aaa>2, a>3` is a workload: block size 2, 9 blocks (one of them the null block), 3 seats,
+# a budget of 4 tokens, at most 8 tokens a request; then two requests, prompts of three tokens and of one, with two and
+# three output tokens.
+
+# %%
+from minivllm.labs import play_batch
+from minivllm.labs.words import tell_list
+from minivllm.notebook import note, predict, table
+
+# %% [markdown]
+# ## A prompt in two chunks, and a request beside it
+
+# %%
+LINE = "B2 N9 S3 T4 M8: aaaaa>2, a>3"
+steps = play_batch.run(LINE)
+table(play_batch.rows(steps), caption=LINE)
+
+# %%
+chunk = steps[1]
+predict(
+    f"Step 1 computes {len(chunk['positions'])} tokens. Which positions do they have?",
+    tell_list(chunk["positions"]),
+    {
+        tell_list(list(range(len(chunk["positions"])))): "Positions count in the request, not in the step.",
+        tell_list([0] * len(chunk["positions"])): "Row 0 has computed tokens already.",
+    },
+    right="The second chunk of row 0 goes on where the first one ended; row 1 begins at 0.",
+)
+
+# %%
+last = steps[2]
+note(
+    f"In step 2 every row has one token. query_start_loc is {tell_list(last['query_start_loc'])}, and knows nothing of "
+    f"what was computed before; seq_lens is {tell_list(last['seq_lens'])}, and does."
+)
+
+# %% [markdown]
+# ## From a position to a slot
+
+# %%
+row, position = 0, last["positions"][0]
+blocks = last["blocks"][row]
+predict(
+    f"The block size is 2, and row 0 has the blocks {tell_list(blocks)}. Its token of step 2 has position {position}. "
+    "Which slot do its K and V go to?",
+    str(last["slot_mapping"][0]),
+    {
+        str(position): "That is the position. The block table says where it really lies.",
+        str(blocks[position // 2]): "That is the block. A block has two slots.",
+    },
+    right=f"Position {position} is offset {position % 2} of entry {position // 2} of the table, and that is block "
+    f"{blocks[position // 2]}.",
+)
+
+# %% [markdown]
+# ## Rows
+#
+# Two requests end in the same step, and one is waiting.
+
+# %%
+LINE = "B4 N9 S4 T8 M8: a>1, a>3, a>1, a>3, a>3"
+steps = play_batch.run(LINE)
+table(play_batch.rows(steps), caption=LINE)
+
+# %%
+before, after = steps[0]["rows"], steps[1]["rows"]
+predict(
+    f"The rows of step 0 are {tell_list(before)}. r0 and r2 end with it, and r4 comes. What are the rows of step 1?",
+    tell_list(after),
+    {
+        tell_list(["r1", "r3", "r4"]): "Rows do not close up in order: that would copy every row behind a hole.",
+        tell_list(["r3", "r1", "r4"]): "Newcomers come before the holes are closed, and take the lowest.",
+    },
+    right="r4 took the lowest hole, row 0. One hole is left, row 2, and the last row moved into it.",
+)
+
+# %% [markdown]
+# ## Your turn
+#
+# Change the line, and look. With the path of your starter as a second argument the same workload runs with your code:
+# `play_batch.run(LINE, "my-labs/07/starter.py")`. Try a budget of 2, or a pool that is too small, so that a request is
+# preempted and comes back.
+
+# %%
+LINE = "B2 N6 S2 T6 M7: aaa>3, aa>4"
+table(play_batch.rows(play_batch.run(LINE)), caption=LINE)

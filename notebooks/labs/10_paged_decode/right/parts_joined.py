@@ -1,0 +1,235 @@
+"""A right solution of lab 10: every tile is a part of its own, and parts are joined."""
+
+import torch
+import triton
+import triton.language as tl
+
+from minivllm_kernels.tile_ops import LOG2E, dot
+
+
+@triton.jit
+def join(max_a, sum_a, acc_a, max_b, sum_b, acc_b):
+    """Two parts as one. Maxima may be -1e30, never -inf."""
+    largest = tl.maximum(max_a, max_b)
+    a = tl.math.exp2(max_a - largest)
+    b = tl.math.exp2(max_b - largest)
+    return largest, sum_a * a + sum_b * b, acc_a * a[:, None] + acc_b * b[:, None]
+
+
+def online_softmax_step(
+    m: torch.Tensor,  # [..., G], the largest score so far; -inf at first
+    l: torch.Tensor,  # noqa: E741  # [..., G], the sum of e^(score - m) so far; 0 at first
+    acc: torch.Tensor,  # [..., G, D], the sum of e^(score - m) * V so far
+    s: torch.Tensor,  # [..., G, T], scores of the next tile; -inf: may not be seen
+    v: torch.Tensor,  # [..., T, D]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Take a tile of keys into the running maximum, sum and weighted values; gives the new (m, l, acc).
+
+    acc / l is then attention over all keys so far.
+
+    vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
+    """
+    tile_m = s.max(-1)[0]
+    shift = torch.where(tile_m == -torch.inf, torch.tensor(0.0), tile_m)
+    weights = torch.exp(s - shift[..., None])
+    tile_l, tile_acc = weights.sum(-1), torch.einsum("...t,...td->...d", weights, v.expand(*s.shape[:-2], *v.shape))
+    new = torch.maximum(m, tile_m)
+    base = torch.where(new == -torch.inf, torch.tensor(0.0), new)
+    a, b = torch.exp(m - base), torch.exp(tile_m - base)
+    return new, l * a + tile_l * b, acc * a[..., None] + tile_acc * b[..., None]
+
+
+@triton.jit
+def softmax_step(row_max, row_sum, scores, scale):
+    """Take a tile of scores into the running maximum and sum.
+
+    row_max float32[M]: the largest scaled score so far, -inf at first. row_sum float32[M]: the sum of
+    2^(scaled score - row_max) so far, 0 at first. scores float32[M, T]: before scaling, -inf for a key that may not be
+    seen. scale > 0 holds LOG2E, so all is in powers of two.
+
+    Gives the new maximum and sum, the weights float32[M, T] of the tile, and the factor float32[M] for all that was
+    summed under the old maximum.
+
+    vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
+    """
+    raise NotImplementedError("Lab 10.2: take the tile into maximum and sum; give its weights and the factor")
+
+
+@triton.jit
+def attend_tiles(
+    query,  # [M, D2], rows of one token
+    k_head,  # pointer to this KV head in block 0
+    v_head,
+    table_row,  # pointer to the sequence's block ids
+    first_tile,
+    last_tile,  # exclusive
+    seq_len,  # keys from here on don't exist, and their slots hold anything
+    scale,
+    block_stride,  # elements from block to block
+    page_stride,  # elements from token to token within a block
+    D: tl.constexpr,
+    D2: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Walk over the tiles first_tile..last_tile - 1 of a sequence's keys, for a token that sees all of them.
+
+    It is `attend` without window and cap. Scores are multiplied by scale * LOG2E, so that e^x is a power of two. Gives
+    row_max float32[M], the largest of them, row_sum float32[M] and acc float32[M, D2], the sums of 2^(score - row_max)
+    and of that times V. Without a tile they are -inf, 0 and 0.
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its loop over tiles)
+    """
+    dims = tl.arange(0, D2)
+    best = tl.full([query.shape[0]], -1.0e30, tl.float32)
+    total = tl.zeros([query.shape[0]], tl.float32)
+    acc = tl.zeros([query.shape[0], D2], tl.float32)
+    for tile in range(first_tile, last_tile):
+        place = tile * TILE + tl.arange(0, TILE)
+        real = place < seq_len
+        block = tl.load(table_row + place // BLOCK_SIZE, mask=real, other=0).to(tl.int64)
+        inside = block * block_stride + (place - place // BLOCK_SIZE * BLOCK_SIZE) * page_stride
+        wanted = real[:, None] & (dims[None, :] < D)
+        k = tl.load(k_head + inside[:, None] + dims[None, :], mask=wanted, other=0.0)
+        v = tl.load(v_head + inside[:, None] + dims[None, :], mask=wanted, other=0.0)
+        s = tl.where(real[None, :], dot(query, tl.trans(k)) * (scale * LOG2E), -1.0e30)
+        tile_max = tl.max(s, 1)
+        p = tl.where(real[None, :], tl.math.exp2(s - tile_max[:, None]), 0.0)
+        best, total, acc = join(best, total, acc, tile_max, tl.sum(p, 1), dot(p, v.to(tl.float32)))
+    return best, total, acc
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def paged_decode_kernel(
+    q,  # [S, Hq, D]
+    k_cache,  # [blocks, BLOCK_SIZE, Hkv, D]
+    v_cache,
+    block_table,  # int32[S, W]
+    seq_lens,  # int32[S], the new token included; 0: a padding row
+    out,  # [S, Hq, D]
+    scale,
+    q_stride,  # elements from token to token
+    table_stride,
+    block_stride,
+    page_stride,
+    head_stride,
+    out_stride,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+    G2: tl.constexpr,
+    D2: tl.constexpr,
+):
+    """Program (s, h) attends with the G query heads of KV head h of sequence s.
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 2D form with one token a sequence)
+    """
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    seq_len = tl.load(seq_lens + row)
+    g = tl.arange(0, G2)
+    d = tl.arange(0, D2)
+    number = (head * G + g)[:, None] * D + d[None, :]
+    own = (g < G)[:, None] & (d < D)[None, :]
+    tiles = tl.cdiv(seq_len, TILE)
+    k = k_cache + head * head_stride
+    v = v_cache + head * head_stride
+    table = block_table + row * table_stride
+    query = tl.load(q + row * q_stride + number, mask=own, other=0.0)
+    _, total, acc = attend_tiles(
+        query, k, v, table, 0, tiles, seq_len, scale, block_stride, page_stride, D, D2, BLOCK_SIZE, TILE
+    )
+    result = tl.where(total[:, None] > 0.0, acc / tl.where(total > 0.0, total, 1.0)[:, None], 0.0)
+    tl.store(out + row * out_stride + number, result, mask=own)
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def paged_decode_segments_kernel(
+    q,  # [S, Hq, D]
+    k_cache,  # [blocks, BLOCK_SIZE, Hkv, D]
+    v_cache,
+    block_table,  # int32[S, W]
+    seq_lens,  # int32[S]
+    segment_acc,  # float32[S, Hq, SEGMENTS, D], not divided by the sum
+    segment_max,  # float32[S, Hq, SEGMENTS]
+    segment_sum,  # float32[S, Hq, SEGMENTS]
+    scale,
+    q_stride,
+    table_stride,
+    block_stride,
+    page_stride,
+    head_stride,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+    SEGMENTS: tl.constexpr,
+    G2: tl.constexpr,
+    D2: tl.constexpr,
+):
+    """Program (s, h, i) attends as paged_decode_kernel does, to segment i of the keys alone.
+
+    A segment is a whole number of tiles. One that would begin behind the last key writes nothing.
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 3D form)
+    """
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    part = tl.program_id(2)
+    seq_len = tl.load(seq_lens + row)
+    tiles = tl.cdiv(seq_len, TILE)
+    each = tl.cdiv(tiles, SEGMENTS)
+    g = tl.arange(0, G2)
+    d = tl.arange(0, D2)
+    number = (head * G + g)[:, None] * D + d[None, :]
+    own = (g < G)[:, None] & (d < D)[None, :]
+    if part * each < tiles:
+        k = k_cache + head * head_stride
+        v = v_cache + head * head_stride
+        table = block_table + row * table_stride
+        query = tl.load(q + row * q_stride + number, mask=own, other=0.0)
+        till = tl.minimum(tiles, part * each + each)
+        best, total, acc = attend_tiles(
+            query, k, v, table, part * each, till, seq_len, scale, block_stride, page_stride, D, D2, BLOCK_SIZE, TILE
+        )
+        at = ((row * tl.num_programs(1) + head) * G + g) * SEGMENTS + part
+        tl.store(segment_max + at, best, mask=g < G)
+        tl.store(segment_sum + at, total, mask=g < G)
+        tl.store(segment_acc + at[:, None] * D + d[None, :], acc, mask=own)
+
+
+@triton.jit
+def reduce_segments_kernel(
+    segment_acc,  # float32[S, Hq, SEGMENTS, D]
+    segment_max,  # float32[S, Hq, SEGMENTS]
+    segment_sum,
+    seq_lens,  # int32[S]
+    out,  # [S, Hq, D]
+    out_stride,
+    D: tl.constexpr,
+    TILE: tl.constexpr,
+    SEGMENTS: tl.constexpr,
+    D2: tl.constexpr,
+):
+    """Program (s, h) joins the segments of query head h of sequence s, each weighted by 2^(its max - largest max).
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::reduce_segments
+    """
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    seq_len = tl.load(seq_lens + row)
+    tiles = tl.cdiv(seq_len, TILE)
+    d = tl.arange(0, D2)
+    one = tl.arange(0, 1)
+    best = tl.full([1], -1.0e30, tl.float32)
+    total = tl.zeros([1], tl.float32)
+    acc = tl.zeros([1, D2], tl.float32)
+    for part in range(SEGMENTS):
+        if part * tl.cdiv(tiles, SEGMENTS) < tiles:
+            at = (row * tl.num_programs(1) + head) * SEGMENTS + part + one
+            values = tl.load(segment_acc + at[:, None] * D + d[None, :], mask=(d < D)[None, :], other=0.0)
+            best, total, acc = join(best, total, acc, tl.load(segment_max + at), tl.load(segment_sum + at), values)
+    place = head * D + d
+    result = tl.sum(acc, 0) / tl.where(seq_len > 0, tl.sum(total, 0), 1.0)
+    tl.store(out + row * out_stride + place, result, mask=d < D)

@@ -1,0 +1,160 @@
+"""Lab 10 · Decode paged attention in Triton
+
+Carry maximum, sum and values through tiles of scattered blocks, and join parts that were computed apart.
+
+    10.1  one step of the online softmax, in torch (15 points)
+    10.2  the kernel: one new token, all its keys (20 points)
+    10.3  the same with grouped heads, odd sizes and padding (10 points)
+    10.4  segments, and how they are joined (15 points)
+
+Replace every `raise NotImplementedError`; leave names, arguments and decorators as they are.
+Then: minivllm lab check 10
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from minivllm_kernels.tile_ops import LOG2E, dot
+
+
+def online_softmax_step(
+    m: torch.Tensor,  # [..., G], the largest score so far; -inf at first
+    l: torch.Tensor,  # noqa: E741  # [..., G], the sum of e^(score - m) so far; 0 at first
+    acc: torch.Tensor,  # [..., G, D], the sum of e^(score - m) * V so far
+    s: torch.Tensor,  # [..., G, T], scores of the next tile; -inf: may not be seen
+    v: torch.Tensor,  # [..., T, D]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Take a tile of keys into the running maximum, sum and weighted values; gives the new (m, l, acc).
+
+    acc / l is then attention over all keys so far.
+
+    vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
+    """
+    raise NotImplementedError("Lab 10.1: take a tile of scores and values into m, l and acc")
+
+
+@triton.jit
+def softmax_step(row_max, row_sum, scores, scale):
+    """Take a tile of scores into the running maximum and sum.
+
+    row_max float32[M]: the largest scaled score so far, -inf at first. row_sum float32[M]: the sum of
+    2^(scaled score - row_max) so far, 0 at first. scores float32[M, T]: before scaling, -inf for a key that may not be
+    seen. scale > 0 holds LOG2E, so all is in powers of two.
+
+    Gives the new maximum and sum, the weights float32[M, T] of the tile, and the factor float32[M] for all that was
+    summed under the old maximum.
+
+    vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
+    """
+    raise NotImplementedError("Lab 10.2: take the tile into maximum and sum; give its weights and the factor")
+
+
+@triton.jit
+def attend_tiles(
+    query,  # [M, D2], rows of one token
+    k_head,  # pointer to this KV head in block 0
+    v_head,
+    table_row,  # pointer to the sequence's block ids
+    first_tile,
+    last_tile,  # exclusive
+    seq_len,  # keys from here on don't exist, and their slots hold anything
+    scale,
+    block_stride,  # elements from block to block
+    page_stride,  # elements from token to token within a block
+    D: tl.constexpr,
+    D2: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Walk over the tiles first_tile..last_tile - 1 of a sequence's keys, for a token that sees all of them.
+
+    It is `attend` without window and cap. Scores are multiplied by scale * LOG2E, so that e^x is a power of two. Gives
+    row_max float32[M], the largest of them, row_sum float32[M] and acc float32[M, D2], the sums of 2^(score - row_max)
+    and of that times V. Without a tile they are -inf, 0 and 0.
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its loop over tiles)
+    """
+    raise NotImplementedError("Lab 10.2: walk over the tiles: find the keys, score them, carry the sums on")
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def paged_decode_kernel(
+    q,  # [S, Hq, D]
+    k_cache,  # [blocks, BLOCK_SIZE, Hkv, D]
+    v_cache,
+    block_table,  # int32[S, W]
+    seq_lens,  # int32[S], the new token included; 0: a padding row
+    out,  # [S, Hq, D]
+    scale,
+    q_stride,  # elements from token to token
+    table_stride,
+    block_stride,
+    page_stride,
+    head_stride,
+    out_stride,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+    G2: tl.constexpr,
+    D2: tl.constexpr,
+):
+    """Program (s, h) attends with the G query heads of KV head h of sequence s.
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 2D form with one token a sequence)
+    """
+    raise NotImplementedError("Lab 10.2: load the queries of this KV head, attend to all keys, divide, store")
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def paged_decode_segments_kernel(
+    q,  # [S, Hq, D]
+    k_cache,  # [blocks, BLOCK_SIZE, Hkv, D]
+    v_cache,
+    block_table,  # int32[S, W]
+    seq_lens,  # int32[S]
+    segment_acc,  # float32[S, Hq, SEGMENTS, D], not divided by the sum
+    segment_max,  # float32[S, Hq, SEGMENTS]
+    segment_sum,  # float32[S, Hq, SEGMENTS]
+    scale,
+    q_stride,
+    table_stride,
+    block_stride,
+    page_stride,
+    head_stride,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+    SEGMENTS: tl.constexpr,
+    G2: tl.constexpr,
+    D2: tl.constexpr,
+):
+    """Program (s, h, i) attends as paged_decode_kernel does, to segment i of the keys alone.
+
+    A segment is a whole number of tiles. One that would begin behind the last key writes nothing.
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 3D form)
+    """
+    raise NotImplementedError("Lab 10.4: attend to the keys of this segment, store what reduce_segments_kernel needs")
+
+
+@triton.jit
+def reduce_segments_kernel(
+    segment_acc,  # float32[S, Hq, SEGMENTS, D]
+    segment_max,  # float32[S, Hq, SEGMENTS]
+    segment_sum,
+    seq_lens,  # int32[S]
+    out,  # [S, Hq, D]
+    out_stride,
+    D: tl.constexpr,
+    TILE: tl.constexpr,
+    SEGMENTS: tl.constexpr,
+    D2: tl.constexpr,
+):
+    """Program (s, h) joins the segments of query head h of sequence s, each weighted by 2^(its max - largest max).
+
+    vLLM: v1/attention/ops/triton_unified_attention.py::reduce_segments
+    """
+    raise NotImplementedError("Lab 10.4: join the segments that were written, each with its weight")

@@ -1,0 +1,153 @@
+"""A right solution of lab 12: the length of a character from its first byte; a search character by character."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from minivllm.boundary import boundary
+from minivllm.engine.detokenizer import TextStream
+from minivllm.engine.messages import EngineCoreOutput, FinishReason
+from minivllm.engine.output_processor import OutputProcessorOutput
+from minivllm.labs import given
+from minivllm.labs.byte_stream import bytes_of
+from minivllm.sampling_params import SamplingParams
+
+
+class ByteStream(TextStream):
+    """Token ids in, whole characters out. A token is some bytes of UTF-8, and may end within a character.
+
+    vLLM: v1/engine/detokenizer.py::FastIncrementalDetokenizer.decode_next (role)
+    """
+
+    def __init__(self, tokenizer: Any, prompt_ids: Sequence[int], params: SamplingParams) -> None:
+        self.tokenizer = tokenizer
+        self.skip_special_tokens = params.skip_special_tokens
+        self.rest = b""
+        for token_id in prompt_ids:
+            self.step(token_id)
+
+    def get_bytes(self, token_id: int) -> bytes:
+        """The bytes that this token stands for."""
+        return bytes_of(self.tokenizer, token_id, self.skip_special_tokens)
+
+    def step(self, token_id: int) -> str:
+        """The characters that this token completes: none, one, or several."""
+        self.rest += self.get_bytes(token_id)
+        text = ""
+        while self.rest:
+            first = self.rest[0]
+            length = 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+            if len(self.rest) < length:
+                break
+            text += self.rest[:length].decode(errors="replace")
+            self.rest = self.rest[length:]
+        return text
+
+
+def check_stop_strings(
+    output_text: str, new_char_count: int, stop: list[str], include_in_output: bool
+) -> tuple[str, int] | None:
+    """Look for a stop string that ends within the last `new_char_count` characters. The first of the list wins, at the
+    first place where it ends there.
+
+    Returns (the stop string, the length to cut the text to, -1 for no cut), or None.
+
+    vLLM: v1/engine/detokenizer.py::check_stop_strings
+    """
+    for stop_string in stop:
+        size = len(stop_string)
+        for begin in range(len(output_text) - size + 1):
+            ends_in_new = begin + size > len(output_text) - new_char_count
+            if ends_in_new and output_text[begin : begin + size] == stop_string:
+                cut = begin + size if include_in_output else begin
+                return stop_string, -1 if cut == len(output_text) else cut
+    return None
+
+
+class IncrementalDetokenizer(given.IncrementalDetokenizer):
+    """One request's text so far. Without a text stream (detokenize=False, or no tokenizer) it only keeps the ids.
+
+    vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer
+    """
+
+    def __init__(self, text_stream: TextStream | None, params: SamplingParams) -> None:
+        self.text_stream = text_stream
+        self.stop = params.stop
+        self.min_tokens = params.min_tokens
+        self.include_stop_str_in_output = params.include_stop_str_in_output
+        self.stop_buffer_length = 0
+        for one in [] if self.include_stop_str_in_output else self.stop:
+            self.stop_buffer_length = max(self.stop_buffer_length, len(one) - 1)
+        self.output_text = ""
+        self.token_ids: list[int] = []  # of the output; never cut
+        self._last_output_text_offset = 0
+
+    def update(self, new_token_ids: list[int], stop_terminated: bool) -> str | None:
+        """Take new tokens in; returns the stop string that they complete, or None.
+
+        stop_terminated: the core ended the request at its last token, which is then kept out of the text (but not out
+        of token_ids), unless include_stop_str_in_output.
+
+        vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer.update
+        """
+        if self.text_stream is None:
+            self.token_ids.extend(new_token_ids)
+            return None
+        for number, token_id in enumerate(new_token_ids, start=1):
+            self.token_ids.append(token_id)
+            is_stop_token = stop_terminated and number == len(new_token_ids)
+            text = "" if is_stop_token and not self.include_stop_str_in_output else self.text_stream.step(token_id)
+            self.output_text += text
+            if len(self.token_ids) > self.min_tokens:
+                found = check_stop_strings(self.output_text, len(text), self.stop, self.include_stop_str_in_output)
+                if found is not None:
+                    self.token_ids += new_token_ids[number:]
+                    if found[1] != -1:
+                        self.output_text = self.output_text[: found[1]]
+                    return found[0]
+        return None
+
+    def get_next_output_text(self, finished: bool, delta: bool) -> str:
+        """The text that may be shown: all of it, or with `delta` what is new since the last call.
+
+        vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer.get_next_output_text
+        """
+        held = 0 if finished else self.stop_buffer_length
+        ready = self.output_text[: len(self.output_text) - held] if held < len(self.output_text) else ""
+        if not delta:
+            return ready
+        new = ready[self._last_output_text_offset :]
+        self._last_output_text_offset += len(new)
+        return new
+
+
+class OutputProcessor(given.OutputProcessor):
+    """vLLM: v1/engine/output_processor.py::OutputProcessor"""
+
+    @boundary("process_outputs")
+    def process_outputs(self, outputs: list[EngineCoreOutput], timestamp: float) -> OutputProcessorOutput:
+        """Take one message of the core in. An output of a request that has ended here is ignored.
+
+        timestamp: the core's monotonic clock when the message was made, seconds.
+
+        vLLM: v1/engine/output_processor.py::OutputProcessor.process_outputs
+        """
+        result = OutputProcessorOutput()
+        for output in outputs:
+            if output.request_id not in self.request_states:
+                continue
+            state = self.request_states[output.request_id]
+            self._update_numbers(state, output, timestamp)
+            stopped_by_token = output.finish_reason == FinishReason.STOP
+            reason, detail = output.finish_reason, output.stop_reason
+            stop_string = self.detokenize(state, output.new_token_ids, stopped_by_token)
+            if stop_string is not None:
+                detail = stop_string
+                if reason is None:
+                    result.reqs_to_abort.append(output.request_id)
+                reason = FinishReason.STOP
+            seen = state.make_request_output(reason, detail)
+            if seen is not None:
+                result.request_outputs.append(seen)
+            if reason is not None:
+                del self.request_states[output.request_id]
+        return result
