@@ -9,6 +9,7 @@ copyright = "the authors of minivllm, Apache-2.0"
 root_doc = "docs/index"
 include_patterns = ["README.md", "docs/*.md", "kernels/**.md", "traces/**.md"]
 include_patterns += ["notebooks/README.md", "notebooks/[01]*.ipynb"]
+include_patterns += ["notebooks/labs/**README.md", "notebooks/labs/**.ipynb"]
 exclude_patterns = [".*", "build", "minivllm", "minivllm.egg-info", "tests", "traces/out", "**/.ipynb_checkpoints"]
 
 extensions = ["myst_nb", "sphinxcontrib.mermaid"]

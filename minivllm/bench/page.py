@@ -15,8 +15,8 @@ INTRODUCTION = """# Performance
 What this engine costs, beside its peers, on one machine in one sitting. Each side ran in a process of its own, with the
 same job and the same threads; the sides took turns, and a figure is the median of the rounds. Behind a peer's figure
 stands how many times better this engine is: more tokens a second, or less time or memory. The page is made of the
-results in [traces/bench/](../traces/bench/) by `minivllm bench page`; each result holds its command, its rounds and the
-machine.
+results in [traces/bench/](../traces/bench/README.md) by `minivllm bench page`; each result holds its command, its
+rounds and the machine.
 """
 FAST = """## What makes it fast
 
@@ -29,6 +29,8 @@ The engine that you read is the engine that runs. In some places it has a second
   bfloat16 with weights in oneDNN's own order.
 - `sample_from_sums` in [`minivllm/sample/sampler.py`](../minivllm/sample/sampler.py): one random number a row in place
   of one a token of the vocabulary, where no request has a seed.
+- With two cores, a step of one or two tokens leaves one of them alone: reading the weights is all its work, and one core
+  nearly fills the way to memory.
 - The core's process starts before the caller reads the model's files, and neither imports what it does not need.
 
 `attention_backend="torch"` is the plain version of the first two. The notebooks show it, and the committed traces are
@@ -133,8 +135,8 @@ def _latency(result: Result, results: dict[str, Result]) -> str:
     floor = num_bytes / limit["read_gb_per_s"] / 1e6
     return (
         f"{told} One request alone has to read all weights for every token, {num_bytes / 1e6:.0f} MB: {floor:.1f} ms "
-        f"at the bandwidth measured below, {floor / steps[first]:.0%} of the step. The rest is the calls between the "
-        "products and the hand-over between two threads."
+        f"at the bandwidth measured below, {floor / steps[first]:.0%} of the step. The rest is attention, the "
+        "sampler, and the calls between the products."
     )
 
 

@@ -75,9 +75,7 @@ def read_output(
     utility_results: dict[int, Future[Any]],
 ) -> EngineCoreOutputs:
     """Decode one message of the core, and give it to whoever waits: outputs go into the queue, the answer to a utility
-    call to the future of its call, which is then forgotten. Returns the message.
-
-    A failed call raises RuntimeError, with the failure's message, where the future is waited for.
+    call to the future of its call, which is then forgotten; a failure as RuntimeError. Returns the message.
 
     vLLM: v1/engine/core_client.py::SyncMPClient.__init__.process_outputs_socket
     """

@@ -131,6 +131,18 @@ def _executed_again(name: str, functions: dict[str, Any]) -> dict[str, Any]:
 MODULE = "mended"
 
 
+def is_written(text: str) -> bool:
+    """Whether a file has a class or function of the engine; one that can't be read counts as written.
+
+    vLLM: none, vLLM has no labs
+    """
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return True
+    return any(isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in HOMES for node in tree.body)
+
+
 def mended_members(text: str, path: str) -> Members:
     """The methods and functions of the engine that a file has. Executes it. Raises ValueError for a borrowed one.
 

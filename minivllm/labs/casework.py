@@ -19,7 +19,7 @@ from typing import Any
 from minivllm import __version__
 from minivllm.errors import InputError
 from minivllm.labs import cases, evidence
-from minivllm.labs.bugs import HOMES, edited_source, source_of
+from minivllm.labs.bugs import HOMES, edited_source, is_written, source_of
 from minivllm.labs.cases import BONUS_LETTER, Case
 from minivllm.labs.catalog import Lab, TaskText
 from minivllm.labs.judge import (
@@ -237,8 +237,9 @@ def judge_mended(subject: Subject, case: Case, text: str) -> Outcome:
 
     vLLM: none, vLLM has no labs
     """
-    outcome = Outcome()
-    bug = case.what.bug
+    if not is_written(text):
+        return Outcome(not_written="Lab 13: the file has no method of the engine yet")
+    outcome, bug = Outcome(), case.what.bug
     for number, workload in enumerate((case.workload, *case.unseen)):
         sound = cases.run({}, workload)["steps"]
         asked = {

@@ -129,7 +129,8 @@ def _check(arguments: argparse.Namespace) -> int:
         if lab.form == "parts":
             lab.task(task)
     checked = check(lab, folder, arguments.task)
-    print(format_result(checked.result, checked.questions, checked.trace, _next_step(lab, checked)))
+    place = "" if arguments.dir is None else str(folder.parent if folder.suffix == ".py" else folder)
+    print(format_result(checked.result, checked.questions, checked.trace, _next_step(lab, checked, place), place))
     if not checked.intact:
         print("  The grader's own files were changed while it ran: this result is void.")
     if arguments.json is not None:
@@ -152,16 +153,21 @@ def _search(lab: Any, place: Path, seconds: float) -> int:
     return 0 if isinstance(found, int) else 1
 
 
-def _next_step(lab: Any, checked: Any) -> str:
+def _next_step(lab: Any, checked: Any, place: str) -> str:
     if lab.form == "cases":
         left = [task.id.partition(".")[2] for task in checked.result.tasks if task.points < task.max]
         return f"Next: cases/{left[0]}.md" if left else ""
     if any(task.status == "not_written" for task in checked.result.tasks):
         first = next(task for task in checked.result.tasks if task.status == "not_written")
         return f"Next: write {first.id}"
-    if checked.result.worst() is None and checked.result.load_error is None:
-        return f"Next: minivllm lab run {lab.number}"
-    return ""
+    if checked.result.worst() is not None or checked.result.load_error is not None:
+        return ""
+    if len(checked.result.tasks) < len(lab.tasks):
+        return "Next: the other tasks"
+    given = f"{lab.number} {place}".rstrip()
+    if any(question["status"] != "right" for question in checked.questions):
+        return f"Next: minivllm lab run {given}, and the questions in questions.md"
+    return f"Next: minivllm lab run {given}, then minivllm lab submit {given}"
 
 
 def _hint(arguments: argparse.Namespace) -> int:
@@ -176,6 +182,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from minivllm.labs.plug import run_lab
 
     lab, folder = _folder(arguments)
+    if lab.form == "cases":
+        raise InputError(f"Lab {lab.number} has no part to plug in: `lab check {lab.number}` runs its mended methods.")
     return run_lab(lab, folder, others=arguments.parts, open_page=not arguments.no_open)
 
 

@@ -268,6 +268,7 @@ def _imports(lab: Lab, sources: dict[str, Source], body: list[str]) -> list[str]
         raise MarkerError(f"lab {lab.number}: extra_imports has {', '.join(unknown)}, which its files don't know")
     local = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     local |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    local -= set(lab.extra_imports)  # an argument may have its default from a name like its own
     statements = {known[name] for name in wanted if name in known and name not in local}
     statements -= {known[name] for name in wanted if name in known and hasattr(builtins, name)}
     if "given" in used:

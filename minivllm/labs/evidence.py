@@ -170,7 +170,8 @@ def judge_workload(workload: Workload, observation: Observation, case: str) -> F
     """
     seen = states_of(observation)
     recorded = workload if observation.error is None else workload | {"steps": workload["steps"][: len(seen)]}
-    difference = first_difference("scheduler", recorded, [entry["step"] for entry in seen])
+    steps = [entry["step"] for entry in seen]
+    difference = None if steps == recorded["steps"] else first_difference("scheduler", recorded, steps)
     broken = None
     if seen and "planned" in seen[0]:
         broken = first_broken(workload, seen, ended=observation.error is None)

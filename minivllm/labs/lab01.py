@@ -11,6 +11,7 @@ from minivllm.labs.judge import Ask, Check, Failure, Outcome
 from minivllm.labs.words import count
 
 DECLARED = ("SamplingParams", "EngineCoreRequest", "EngineCoreOutput")
+WIDTH = 16  # bytes that are shown
 BY_HAND = "a writer of 15 lines, from the engine's fields"
 REQUEST = {
     "request_id": "0-9fe85104",
@@ -23,7 +24,7 @@ ENCODED: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("an ADD with parameters that are all defaults", 1, REQUEST | {"sampling_params": {}}),
     ("an ADD with a priority, and no salt before it", 1, REQUEST | {"priority": 3}),
     ("an ADD with a salt", 1, REQUEST | {"cache_salt": "tenant", "external_req_id": "0"}),
-    ("sampling parameters alone", 0, {"seed": 7, "top_p": 0.5, "ignore_eos": True}),
+    ("sampling parameters alone", 0, {"top_p": 0.5, "seed": 7, "ignore_eos": True}),
     ("an output", 2, {"request_id": "0-9fe85104", "new_token_ids": [11]}),
     ("a last output", 2, {"request_id": "r", "new_token_ids": [2], "finish_reason": FinishReason.STOP.value}),
     (
@@ -71,14 +72,12 @@ def check_bytes(ask: Ask) -> Outcome:
 def _tell_bytes(expected: str, got: Any) -> tuple[str, str, str]:
     """Where the bytes part, and both from there on."""
     theirs, ours = expected.split(), str(got).split()
-    place = next(
-        (i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), min(len(theirs), len(ours))
-    )
+    place = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), min(len(theirs), len(ours)))
     start = max(place - 2, 0)
-    words = [
-        f"{count(len(data), 'byte')}, {'… ' if start else ''}{' '.join(data[start : start + 16])}{' …' if len(data) > start + 16 else ''}"
-        for data in (theirs, ours)
-    ]
+    words = []
+    for data in (theirs, ours):
+        before, after = "… " if start else "", " …" if len(data) > start + WIDTH else ""
+        words.append(f"{count(len(data), 'byte')}, {before}{' '.join(data[start : start + WIDTH])}{after}")
     return f"byte {place}", *words
 
 
@@ -124,12 +123,16 @@ FLOATS_64 = {"dtype": "float32", "shape": [64]}
 ARRAYS: tuple[tuple[str, list[list[dict[str, Any]]]], ...] = (
     ("63 floats (252 bytes)", [[FLOATS_63]]),
     ("64 floats (256 bytes)", [[FLOATS_64]]),
+    ("300 bytes", [[{"dtype": "uint8", "shape": [300]}]]),
     ("an int64 matrix of 2 rows", [[{"dtype": "int64", "shape": [2, 3]}]]),
     ("an array of no elements", [[{"dtype": "float32", "shape": [0, 4]}]]),
     ("a transposed view, small", [[{"dtype": "int32", "shape": [2, 3], "view": "transposed"}]]),
     ("a transposed view, large", [[{"dtype": "float32", "shape": [20, 10], "view": "transposed"}]]),
     ("every other row", [[{"dtype": "float32", "shape": [60, 4], "view": "every other"}]]),
-    ("two large arrays and a small one", [[FLOATS_64, {"dtype": "int64", "shape": [2, 2]}, {"dtype": "int32", "shape": [100]}]]),
+    (
+        "two large arrays and a small one",
+        [[FLOATS_64, {"dtype": "int64", "shape": [2, 2]}, {"dtype": "int32", "shape": [100]}]],
+    ),
     ("a large array, then a message without one", [[FLOATS_64], [FLOATS_63], []]),
     ("three messages with large arrays", [[FLOATS_64], [{"dtype": "int64", "shape": [40]}], [FLOATS_64, FLOATS_64]]),
 )
@@ -154,7 +157,11 @@ def check_arrays(ask: Ask) -> Outcome:
         name, arrays = ARRAYS[number]
         expected = ask.engine("observe_wire:encoded", inputs[number])
         failure = evidence.unit_failure(
-            answer, expected, case=name, told=_tell_arrays(arrays), size=5 * sum(map(len, arrays)) + number,
+            answer,
+            expected,
+            case=name,
+            told=_tell_arrays(arrays),
+            size=5 * sum(map(len, arrays)) + number,
             tell=_tell_frames,
         )
         outcome.add(answer.mark, failure)

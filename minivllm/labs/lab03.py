@@ -45,7 +45,7 @@ CHECKS = {
     ),
     "3.3": (
         Check("ladder", "smallest workloads of vLLM", 8, LADDER),
-        Check("families", "recorded decisions", 12, evidence.recorded_check("nochunk", "prefix", "nocache")),
+        Check("families", "recorded decisions", 12, evidence.recorded_check("nochunk", "prefix", "nocache", "stops")),
     ),
     "3.4": (
         Check("ladder", "smallest workloads of vLLM", 1, LADDER),

@@ -1,7 +1,8 @@
 """Observers of the kernel labs: a student's kernels in Triton's interpreter, on tensors with margins.
 
 Owns: how a case becomes tensors, the margins around them, and what is noted of a launch.
-Interface: decode, decode_split, loads, softmax_tiles; make_decode, make_scores, Margins, interpreted, patch_of.
+Interface: decode, decode_split, loads, softmax_tiles, write; make_decode, make_scores, make_write, tokens_of, Margins,
+interpreted, patch_of.
 Must not know: what is expected.
 
 Every tensor that a kernel gets lies inside a larger one. The margins hold 7.0, and unused slots hold NaN: who writes
@@ -244,3 +245,76 @@ def loads(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, int]:
     finally:
         watch.stop()
     return {name: sum(p.bytes_moved(name, 1) for p in watch.programs) for name in ("k_cache", "v_cache")}
+
+
+# ---------------------------------------------------------------------- writing to slots
+
+
+def make_write(asked: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of a write: keys and values, each wider than `tokens_of` takes, slot_mapping, and an empty cache.
+
+    asked: slots, rows (of key and value; there may be more than slots), heads, head_size, block_size, blocks, dtype,
+    from ("apart", "qkv": slices of wide rows, "own": value with a stride of its own), seed.
+
+    vLLM: none, vLLM has no labs
+    """
+    randomness = torch.Generator().manual_seed(asked["seed"])
+    rows, shape = asked["rows"], (asked["heads"], asked["head_size"])
+    numbers = shape[0] * shape[1]
+    key_width, value_width = {"apart": (numbers, numbers), "qkv": (3 * numbers, 3 * numbers)}.get(
+        asked["from"], (numbers + 8, 2 * numbers)
+    )
+    dtype = getattr(torch, asked["dtype"])
+    keys = torch.randn(rows, key_width, generator=randomness).to(dtype)
+    values = torch.randn(rows, value_width, generator=randomness).to(dtype)
+    return {
+        "keys": keys,
+        "values": values,
+        "slot_mapping": torch.tensor(asked["slots"], dtype=torch.int64),
+        "kv_cache": torch.zeros(asked["blocks"], 2, asked["block_size"], *shape, dtype=dtype),
+    }
+
+
+def tokens_of(asked: dict[str, Any], keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """key and value [rows, H, D], as they lie in what `make_write` gives.
+
+    vLLM: none, vLLM has no labs
+    """
+    shape = (asked["heads"], asked["head_size"])
+    numbers = shape[0] * shape[1]
+    if asked["from"] == "qkv":
+        return keys[:, numbers : 2 * numbers].unflatten(1, shape), keys[:, 2 * numbers :].unflatten(1, shape)
+    return keys[:, :numbers].unflatten(1, shape), values[:, :numbers].unflatten(1, shape)
+
+
+def write(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
+    """What `reshape_and_cache` leaves in both caches, None where nothing was written; and what was written beside them.
+
+    vLLM: none, vLLM has no labs
+    """
+    from minivllm_kernels.launch import launch
+    from minivllm_kernels.reshape_and_cache import reshape_and_cache
+    from minivllm_kernels.tuning import WriteTuning
+
+    torch.set_num_threads(1)
+    made, margins, launches = make_write(asked), Margins(), []
+    keys, values = margins.put("key", made["keys"]), margins.put("value", made["values"])
+    integers, bits = UNTOUCHED[made["kv_cache"].dtype]
+    cache = torch.full(made["kv_cache"].shape, bits, dtype=integers).view(made["kv_cache"].dtype)
+    if asked["interleaved"]:
+        caches = margins.put("the cache", cache).unbind(1)
+    else:
+        caches = tuple(margins.put(name, cache[:, i]) for i, name in enumerate(("k_cache", "v_cache")))
+    slots = made["slot_mapping"]
+    slots = margins.put("slot_mapping", slots) if len(slots) else slots  # an empty tensor has no address
+
+    def noted(kernel: Kernel, grid: tuple[int, ...], **arguments: Any) -> None:
+        launches.append(list(grid))
+        launch(kernel, grid, **arguments)
+
+    with interpreted():
+        parts.get("reshape_and_cache", reshape_and_cache)(
+            *tokens_of(asked, keys, values), *caches, slots, tuning=WriteTuning(asked["tile"], 4), launch=noted
+        )
+    left = [cache.float().masked_fill(cache.view(integers) == bits, torch.nan).tolist() for cache in caches]
+    return {"k_cache": left[0], "v_cache": left[1], "outside": margins.damaged(), "launches": launches}

@@ -93,7 +93,9 @@ def encoded(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[Any]:
         kept.append((frames, copies))
         entry: list[Any] = [[len(frame) for frame in copies], [shown(frame) for frame in copies], None]
         seen.append(entry)
-        entry[2] = [[array.dtype.str, list(array.shape), array.reshape(-1).tolist()] for array in decoder.decode(copies)]
+        entry[2] = [
+            [array.dtype.str, list(array.shape), array.reshape(-1).tolist()] for array in decoder.decode(copies)
+        ]
     seen.append([number for number, (frames, copies) in enumerate(kept) if [bytes(f) for f in frames] != copies])
     return seen
 
@@ -107,11 +109,12 @@ def refused(parts: Parts, asked: str, seen: Seen) -> list[Any]:
     """
     encoder = parts.get("MsgpackEncoder", MsgpackEncoder)()
     decoder_class = parts.get("MsgpackDecoder", MsgpackDecoder)
+    frames: Any = []
     try:
         if asked == "object":
-            encoder.encode(object())
+            frames = encoder.encode(object())
         elif asked == "complex":
-            encoder.encode([complex(1, 2)])
+            frames = encoder.encode(complex(1, 2))
         elif asked == "extension 1":
             decoder_class().decode([msgspec.msgpack.encode(msgspec.msgpack.Ext(1, b"cos\nsystem\n"))])
         else:
@@ -122,7 +125,7 @@ def refused(parts: Parts, asked: str, seen: Seen) -> list[Any]:
         name = {"object": "object", "complex": "complex", "extension 1": "1", "another type": "complex"}[asked]
         kind = "TypeError" if isinstance(error, TypeError | msgspec.ValidationError) else type(error).__name__
         return [kind, name in str(error)]
-    return ["it crossed"]
+    return [f"it crossed, as {type(msgspec.msgpack.decode(frames[0])).__name__}" if frames else "it was taken"]
 
 
 # ---------------------------------------------------------------------- 1.3: frames and queues
@@ -171,7 +174,7 @@ def _decode_add(frames: Any) -> Any:
 
 def _plain(pair: Any) -> Any:
     kind, payload = pair
-    return [EngineCoreRequestType(kind).name, payload]
+    return [None if kind is None else EngineCoreRequestType(kind).name, payload]
 
 
 def _drain(queue: SimpleQueue[Any]) -> list[Any]:

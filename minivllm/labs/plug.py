@@ -71,7 +71,8 @@ def _generate(lab: Lab, parts: dict[str, str], trace: Path) -> list[list[int]]:
     from minivllm.llm import LLM
     from minivllm.sampling_params import SamplingParams
 
-    params = SamplingParams(temperature=0, max_tokens=lab.run["max_tokens"])
+    sampling: dict[str, Any] = {"temperature": 0} | lab.run.get("sampling", {})
+    params = SamplingParams(max_tokens=lab.run["max_tokens"], **sampling)
     settings: dict[str, Any] = {"multiprocess": False, **lab.run.get("settings", {})}
     settings |= {"parts": parts, "trace": str(trace), "trace_clock": "logical"}
     with LLM(**settings) as llm:
@@ -101,11 +102,17 @@ def _compare_traces(folder: Path) -> str:
     if not found.differences:
         return "The two traces agree in every event."
     first = found.differences[0]
-    return f"The first event that differs: {first.kind}, step {first.step}, {first.field}. All of it: {command}"
+    where = ", ".join(str(part) for part in (first.kind, f"step {first.step}", first.field) if part)
+    return (
+        f"The first event that differs: {where}. With the same tokens that need not be a mistake: the order of calls "
+        f"is free, and so are the values of hashes.\nAll of it: {command}"
+    )
 
 
 def _short_traceback(error: BaseException, path: Path) -> list[str]:
     """The student's line first, then ours, in a few lines."""
+    while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+        error = error.__cause__  # Triton's interpreter wraps what a kernel raises
     frames = traceback.extract_tb(error.__traceback__)
     student = [frame for frame in frames if Path(frame.filename) == path.resolve()]
     lines = [f"  ✗ {type(error).__name__}: {error}"]

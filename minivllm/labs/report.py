@@ -15,10 +15,13 @@ LABEL_WIDTH = 11
 MARKS = {"pass": "✓", "not_written": "·"}
 
 
-def format_result(result: LabResult, questions: list[dict[str, Any]], trace: str = "", next_step: str = "") -> str:
+def format_result(
+    result: LabResult, questions: list[dict[str, Any]], trace: str = "", next_step: str = "", place: str = ""
+) -> str:
     """The whole report as text.
 
-    trace: where the trace of the shown failure lies, and the command that opens it.
+    trace: where the trace of the shown failure lies, and the command that opens it. place: the student's folder, when
+    it is not the one that the commands take by themselves.
 
     vLLM: none, vLLM has no labs
     """
@@ -41,7 +44,7 @@ def format_result(result: LabResult, questions: list[dict[str, Any]], trace: str
     lines.append(f"  {points}/{most}.  {next_step}".rstrip())
     worst = result.worst()
     if worst is not None:
-        lines += ["", *format_failure(*worst, trace=trace)]
+        lines += ["", *format_failure(*worst, trace=trace, place=place)]
         lines += _other_lines(result, worst[1])
         if result.output:
             lines += ["", "  what the code printed, last lines:", *(f"      {line}" for line in result.output[-10:])]
@@ -73,12 +76,13 @@ def _question_line(questions: list[dict[str, Any]], width: int) -> str:
     return f"  {'    questions':<{width + 4}}  {mark} {points:>2}/{most}   {', '.join(wrong)}".rstrip()
 
 
-def format_failure(task: TaskResult, failure: Failure, trace: str = "") -> list[str]:
+def format_failure(task: TaskResult, failure: Failure, trace: str = "", place: str = "") -> list[str]:
     """One failure in full. Every line that has something to say is there; no assertion, no traceback of ours.
 
     vLLM: none, vLLM has no labs
     """
     says = f"            ({failure.says})" if failure.says else ""
+    hint = f"minivllm lab hint {task.id.partition('.')[0].zfill(2)} {failure.hint or task.id}"
     rows = [
         ("input", failure.input),
         ("where", failure.where),
@@ -88,7 +92,7 @@ def format_failure(task: TaskResult, failure: Failure, trace: str = "") -> list[
         ("got", failure.got),
         ("looks like", failure.looks_like),
         ("trace", trace),
-        ("next", f"minivllm lab hint {task.id.partition('.')[0].zfill(2)} {failure.hint or task.id}"),
+        ("next", f"{hint} --dir {place}" if place else hint),
     ]
     head = f"  ✗ {task.id} {task.title}, {failure.case}"
     if failure.kind == "hang":

@@ -19,10 +19,9 @@ def message_types() -> tuple[type, type, type]:
     min_tokens: int = 0, ignore_eos: bool = False.
     EngineCoreRequest: request_id: str, prompt_token_ids: list[int], sampling_params: SamplingParams,
     arrival_time: float, cache_salt: str | None = None, priority: int = 0, external_req_id: str | None = None.
-    EngineCoreOutput: request_id: str, new_token_ids: list[int], new_logprobs: LogprobsLists | None = None,
-    new_prompt_logprobs: LogprobsLists | None = None, finish_reason: FinishReason | None = None,
-    stop_reason: int | str | None = None, events: list[EngineCoreEvent] | None = None,
-    prefill_stats: PrefillStats | None = None.
+    EngineCoreOutput: request_id: str, new_token_ids: list[int]; then each of these, or None, which is the default:
+    new_logprobs: LogprobsLists, new_prompt_logprobs: LogprobsLists, finish_reason: FinishReason,
+    stop_reason: int | str, events: list[EngineCoreEvent], prefill_stats: PrefillStats.
 
     vLLM: v1/engine/__init__.py::EngineCoreRequest (and EngineCoreOutput)
     """

@@ -60,6 +60,7 @@ def start(lab: Lab, folder: Path, student: str, salt: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     readme = (lab.folder / "README.md").read_text(encoding="utf-8")
     (folder / "README.md").write_text(_with_absolute_links(readme, lab.folder), encoding="utf-8")
+    _copy_notebook(lab, folder)
     seed = seeds.seed_of(lab, student, salt)
     if lab.form == "cases":
         casework.start(lab, folder, seed)
@@ -78,6 +79,14 @@ def start(lab: Lab, folder: Path, student: str, salt: str = "") -> Path:
     }
     _write_note(folder, note)
     return folder
+
+
+def _copy_notebook(lab: Lab, folder: Path) -> None:
+    """The lab's notebook, in which the student's file is the one beside it."""
+    book = lab.folder / f"lab{lab.number}.ipynb"
+    if book.exists():
+        text = book.read_text(encoding="utf-8").replace(f"my-labs/{lab.number}/{STARTER}", STARTER)
+        (folder / book.name).write_text(text, encoding="utf-8")
 
 
 def _with_absolute_links(text: str, base: Path) -> str:
@@ -255,7 +264,11 @@ def take_hint(lab: Lab, folder: Path, task_id: str, level: int | None) -> str:
     level = level if level is not None else min(max(taken, default=0) + 1, len(hints))
     if not 1 <= level <= len(hints):
         raise InputError(f"Task {task_id} has hints 1 to {len(hints)}.")
-    if (folder / NOTE).exists() and [task_id, level] not in note["hints"]:
+    text = f"{task_id}, hint {level} of {len(hints)}: {hints[level - 1]}"
+    if not (folder / NOTE).exists():
+        more = f"minivllm lab hint {lab.number} {task_id} --dir FOLDER"
+        return f"{text}\n({folder / NOTE} is not there, so nobody counts. For the next one, name your folder: {more})"
+    if [task_id, level] not in note["hints"]:
         note["hints"].append([task_id, level])
         _write_note(folder, note)
-    return f"{task_id}, hint {level} of {len(hints)}: {hints[level - 1]}"
+    return text

@@ -92,7 +92,7 @@ def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Ten
 
     vLLM: v1/sample/sampler.py::Sampler.sample
     """
-    # >>> lab 11.3 masks, bias, penalties; the greedy choice; temperature, min-p, top-k and top-p
+    # >>> lab 11.3 masks, bias, penalties; the greedy choice; temperature and the cuts
     logits = logits.to(torch.float32)
     if metadata.allowed_token_ids_mask is not None:
         logits = apply_allowed_token_ids(logits, metadata.allowed_token_ids_mask)
@@ -131,7 +131,7 @@ def random_sample(
 
     vLLM: v1/sample/ops/topk_topp_sampler.py::random_sample
     """
-    # >>> lab 11.4 a race for each row, with noise from its own generator or from the default one
+    # >>> lab 11.4 a race for each row, with noise of its own or of the default generator
     q = torch.empty_like(probs)
     if len(generators) < len(probs):
         q.exponential_(generator=default)

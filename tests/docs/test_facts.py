@@ -23,11 +23,14 @@ LABELLED = re.compile(
     r"(?i)\b(requests?|steps?|positions?|places?|blocks?|slots?|seeds?|temperature|vllm|python|plan)"
     r"[ -]\d[\d.]*((,| and| or| to) \d+)*"
 )
+# The labs' own rules (points, limits) are decided, not measured.
+RULES = re.compile(r"<!-- rules -->.*?<!-- /rules -->", re.DOTALL)
 
 
 def hand_typed(text: str) -> list[str]:
-    """Numbers that are neither facts nor names, each with the words before it."""
-    return re.findall(r"(?:\S+ ){0,4}(?<![\w.])\d\S*", LABELLED.sub("", " ".join(prose(text).split())))
+    """Numbers that are neither facts, names nor rules, each with the words before it."""
+    text = " ".join(prose(RULES.sub("", text)).split())
+    return re.findall(r"(?:\S+ ){0,4}(?<![\w.])\d\S*", LABELLED.sub("", text))
 
 
 def questions() -> dict[str, str]:

@@ -1,13 +1,14 @@
 """The commands, as a student and as an instructor call them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from minivllm.__main__ import main
 from minivllm.labs import work
-from minivllm.labs.catalog import FOLDER, find_root, get_lab
+from minivllm.labs.catalog import FOLDER, all_labs, find_root, get_lab
 from minivllm.labs.collect import sign
 from minivllm.labs.wrong import edited, read_wrong, solution
 
@@ -35,7 +36,7 @@ def test_list_says_what_there_is(capsys) -> None:
 
 def test_start_makes_a_folder_and_never_writes_over_one(started: Path, capsys) -> None:
     names = {path.name for path in started.iterdir()}
-    assert names == {"starter.py", "README.md", "questions.md", "answers.toml", "lab.json"}
+    assert names == {"starter.py", "README.md", "questions.md", "answers.toml", "lab.json", "lab04.ipynb"}
     assert (started / "starter.py").read_text() == LAB.starter.read_text()
     assert main(["lab", "start", "4"]) == 4
     assert "is there already" in capsys.readouterr().err
@@ -143,3 +144,11 @@ def test_without_the_repository_there_is_one_clear_line(monkeypatch, capsys) -> 
     assert "lie in the repository" in capsys.readouterr().err
     monkeypatch.undo()
     assert (find_root() / FOLDER).is_dir()
+
+
+def test_links_of_the_copied_readme_lead_somewhere(tmp_path: Path) -> None:
+    for lab in all_labs():
+        folder = work.start(lab, tmp_path / lab.number, "ada")
+        links = re.findall(r"\]\(<?([^)#>]+)[^)]*\)", (folder / "README.md").read_text())
+        assert links, lab.number
+        assert all(link.startswith("http") or (folder / link).exists() for link in links), links

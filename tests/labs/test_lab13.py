@@ -166,7 +166,7 @@ def test_the_sound_engines_own_method_is_refused(text: str, place: Path) -> None
     [
         ("def broken(:\n", "SyntaxError"),
         ("class BlockPool:\n    def touch(self, blocks):\n        while True:\n            pass\n", "stopped"),
-        ("import os\nos._exit(0)\n", "ended before it answered"),
+        ("import os\n\nclass BlockPool:\n    os._exit(0)\n", "ended before it answered"),
         ("class BlockPool:\n    def touch(self, blocks):\n        raise KeyError(blocks)\n", "KeyError"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_student_starts_checks_and_submits(tmp_path: Path, monkeypatch, capsys
     (folder / "cases/C.toml").write_text("event = \n")
     assert main(["lab", "check", "13", "--task", "C"]) == 4
     assert main(["lab", "hint", "13", "13.1"]) == 0
-    assert main(["lab", "questions", "13"]) == 4
+    assert main(["lab", "questions", "13"]) == main(["lab", "run", "13"]) == 4
 
 
 # ---------------------------------------------------------------------- texts

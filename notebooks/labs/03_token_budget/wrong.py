@@ -290,4 +290,163 @@ WRONG = [
         message="nobody is admitted while somebody runs. A step mixes both: what is left of the budget goes "
         "to newcomers.",
     ),
+    Wrong(
+        id="loop_over_the_running_list",
+        task="3.2",
+        symbol=RUNNING,
+        old=(
+            "        while step.req_index < len(self.running) and step.token_budget > 0:\n"
+            "            request = self.running[step.req_index]\n"
+        ),
+        new="        for request in self.running:\n            if step.token_budget == 0:\n                break\n",
+        misconception="the list stays as it is",
+        message=(
+            "the loop has an index of its own, such as that of `for request in self.running`. A preemption takes "
+            "a request out of the list, and the next one is passed over: count with step.req_index, which moves "
+            "along."
+        ),
+        more=(
+            (RUNNING, "            if n == 0:\n                step.req_index += 1\n", "            if n == 0:\n"),
+            (
+                RUNNING,
+                "            step.token_budget -= n\n            step.req_index += 1\n",
+                "            step.token_budget -= n\n",
+            ),
+        ),
+    ),
+    Wrong(
+        id="loop_over_a_copy",
+        task="3.2",
+        symbol=RUNNING,
+        old=(
+            "        while step.req_index < len(self.running) and step.token_budget > 0:\n"
+            "            request = self.running[step.req_index]\n"
+        ),
+        new=(
+            "        for request in list(self.running):\n"
+            "            if step.token_budget == 0:\n"
+            "                break\n"
+        ),
+        misconception="a copy is safe",
+        message=(
+            "the loop goes over a copy of the running list. A victim of this step is in the copy still, and gets "
+            "tokens without a seat."
+        ),
+        more=(
+            (RUNNING, "            if n == 0:\n                step.req_index += 1\n", "            if n == 0:\n"),
+            (
+                RUNNING,
+                "            step.token_budget -= n\n            step.req_index += 1\n",
+                "            step.token_budget -= n\n",
+            ),
+        ),
+    ),
+    Wrong(
+        id="new_blocks_not_noted",
+        task="3.2",
+        symbol=RUNNING,
+        old="            step.new_blocks[request.request_id] = new_blocks\n",
+        new="",
+        misconception="the table is enough",
+        message=(
+            "step.new_blocks has no entry for a running request. The worker is told from it; its blocks go in, "
+            "also when there are none: []."
+        ),
+    ),
+    Wrong(
+        id="new_blocks_noted_if_any",
+        task="3.2",
+        symbol=RUNNING,
+        old="            step.new_blocks[request.request_id] = new_blocks\n",
+        new="            if new_blocks:\n                step.new_blocks[request.request_id] = new_blocks\n",
+        misconception="no news, no entry",
+        message="step.new_blocks has no entry for a request that needed no new block. The empty list goes in too.",
+    ),
+    Wrong(
+        id="goes_on_after_its_own_preemption",
+        task="3.2",
+        symbol=RUNNING,
+        old="            if new_blocks is None:\n                break\n",
+        new="            if new_blocks is None:\n                continue\n",
+        misconception="the others may fit",
+        message=(
+            "the pass goes on after a request that was preempted itself. None means that the pool is empty for "
+            "this step: the pass is over."
+        ),
+    ),
+    Wrong(
+        id="decode_misses_nothing",
+        task="3.2",
+        symbol=RUNNING,
+        old="request.num_tokens - request.num_computed_tokens, step",
+        new="request.num_prompt_tokens - request.num_computed_tokens, step",
+        misconception="only prompts are missing",
+        message=(
+            "what a running request misses is counted from its prompt alone. Its last output is not computed yet "
+            "either: num_tokens counts both."
+        ),
+    ),
+    Wrong(
+        id="decode_misses_nothing_unguarded",
+        task="3.2",
+        symbol=RUNNING,
+        old="request.num_tokens - request.num_computed_tokens, step",
+        new="request.num_prompt_tokens - request.num_computed_tokens, step",
+        misconception="only prompts are missing",
+        message=(
+            "what a running request misses is counted from its prompt alone. Its last output is not computed yet "
+            "either: num_tokens counts both."
+        ),
+        more=(
+            (RUNNING, "            if n == 0:\n                step.req_index += 1\n                continue\n", ""),
+        ),
+    ),
+    Wrong(
+        id="turn_never_ends",
+        task="3.2",
+        symbol=RUNNING,
+        old="            step.token_budget -= n\n            step.req_index += 1\n",
+        new="            step.token_budget -= n\n",
+        misconception="the loop moves by itself",
+        message="the same request has its turn again and again: step.req_index does not move after it.",
+    ),
+    Wrong(
+        id="status_forgotten",
+        task="3.3",
+        symbol=ADMIT,
+        old="        request.status = RequestStatus.RUNNING\n",
+        new="",
+        misconception="the list says it",
+        message=(
+            "an admitted request still has the status WAITING. Whoever aborts it looks for it in the waiting queue."
+        ),
+    ),
+    Wrong(
+        id="computed_at_admission",
+        task="3.3",
+        symbol=ADMIT,
+        old="request.num_computed_tokens = num_hit_tokens",
+        new="request.num_computed_tokens = num_hit_tokens + n",
+        misconception="what is planned is computed",
+        message=(
+            "the tokens of this step are counted twice. At admission the hits alone are computed; schedule adds "
+            "the tokens of the step, for all requests, at its end."
+        ),
+    ),
+    Wrong(
+        id="passes_swapped",
+        task="3.4",
+        symbol=SCHEDULE,
+        old=(
+            "        self._schedule_running(step)\n"
+            "        if not step.preempted:\n"
+            "            self._schedule_waiting(step)\n"
+        ),
+        new="        self._schedule_waiting(step)\n        self._schedule_running(step)\n",
+        misconception="newcomers are prefilled before decodes",
+        message=(
+            "the waiting pass runs first. Then the running pass meets the newcomers again, and they may take "
+            "what a running request needs."
+        ),
+    ),
 ]

@@ -360,4 +360,56 @@ WRONG = [
             "its new blocks get no hash."
         ),
     ),
+    Wrong(
+        id="hashes_all_blocks_again",
+        task="5.1",
+        symbol="extend_block_hashes",
+        old="range(len(block_hashes) * block_size, ",
+        new="range(0, ",
+        misconception="the list is made anew",
+        message=(
+            "blocks that have their hash get one more. The list is the request's own, and grows: begin after its "
+            "last entry."
+        ),
+    ),
+    Wrong(
+        id="whole_sequence_not_tested",
+        task="5.4",
+        symbol="KVCacheManager.get_shortage",
+        old="        if full_sequence_must_fit:\n",
+        new="        if False:\n",
+        misconception="the chunk fits",
+        message=(
+            "full_sequence_must_fit changes nothing. With it the whole present sequence must find blocks, and "
+            "not this chunk alone."
+        ),
+    ),
+    Wrong(
+        id="one_block_kept_in_reserve",
+        task="5.4",
+        symbol="KVCacheManager.get_shortage",
+        old="            if needed > num_free:\n",
+        new="            if needed >= num_free:\n",
+        misconception="one must be left",
+        message="a request is refused that needs exactly the blocks that are free. It fits.",
+        more=(("KVCacheManager.get_shortage", "if needed > num_free else None", "if needed >= num_free else None"),),
+    ),
+    Wrong(
+        id="hits_not_in_the_table",
+        task="5.4",
+        symbol="KVCacheManager.allocate_slots",
+        old="            blocks.extend(hits)\n            self.num_cached_block[request.request_id] = len(blocks)\n",
+        new="            self.num_cached_block[request.request_id] = len(hits)\n",
+        misconception="they are held",
+        message="the hits are held, and are not in the request's block table. They are its first blocks.",
+    ),
+    Wrong(
+        id="free_needs_a_table",
+        task="5.4",
+        symbol="KVCacheManager.free",
+        old="self.req_to_blocks.pop(request.request_id, [])",
+        new="self.req_to_blocks.pop(request.request_id)",
+        misconception="who is freed held blocks",
+        message="a request without blocks can't be freed. One that is aborted while it waits holds none.",
+    ),
 ]

@@ -1,0 +1,153 @@
+"""Lab 09: what is asked about writing K and V to their slots, and what is expected."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from minivllm.labs import evidence
+from minivllm.labs.judge import Ask, Check, Failure, Observation, Outcome
+from minivllm.labs.observe_kernels import make_write, tokens_of
+from minivllm.labs.words import count, tell_list
+
+Case = dict[str, Any]
+
+SAYS = "slot s is place s % block_size of block s // block_size"
+
+
+def write_case(slots: list[int], **changed: Any) -> Case:
+    """A case with one head of 8 numbers; `changed` says what is otherwise.
+
+    vLLM: none, vLLM has no labs
+    """
+    case = {"rows": len(slots), "heads": 1, "head_size": 8, "block_size": 4, "blocks": 5, "dtype": "float32"}
+    return case | {"slots": slots, "from": "apart", "interleaved": False, "tile": 64, "seed": len(slots)} | changed
+
+
+ONE_TILE = (
+    write_case([4]),
+    write_case([6]),
+    write_case([11, 12]),
+    write_case([13, 5, 18, 7]),
+    write_case([9, 10], heads=2),
+)
+ODD_SIZES = (
+    write_case([5, 8], heads=3, head_size=20),
+    write_case([5, 8], heads=2, head_size=80),
+    write_case([6, 13, 7], heads=2, **{"from": "qkv"}),
+    write_case([6, 13, 7], heads=2, **{"from": "own"}),
+    write_case([4, 9], heads=2, interleaved=True),
+    write_case([5, 10], heads=2, dtype="bfloat16"),
+)
+NO_TOKENS = (
+    write_case([5, -1, 9]),
+    write_case([-1]),
+    write_case([6, 7], rows=5),
+    write_case([], rows=2),
+)
+
+
+def check_writes(cases: Sequence[Case], ask: Ask) -> Outcome:
+    """Both caches, element by element, exactly; nothing else is written.
+
+    vLLM: none, vLLM has no labs
+    """
+    outcome = Outcome()
+    for case, answer in zip(cases, ask.student_many("observe_kernels:write", cases), strict=False):
+        if evidence.ends_the_check(answer, outcome):
+            return outcome
+        outcome.add(*_judge(case, answer))
+    return outcome
+
+
+def _judge(case: Case, answer: Observation) -> tuple[str, Failure | None]:
+    told, size = _tell_case(case), len(case["slots"]) + case["rows"] + case["heads"] * case["head_size"] // 8
+    size += 0 if case["slots"] else 20  # the rarest case, and the last to be shown
+    if answer.error is not None:
+        failure = evidence.error_failure(answer.error, "writes", told, size)
+        failure.expected = "every token in its slot"
+        return answer.error["kind"] + answer.error["type"], failure
+    make = partial(Failure, size=size, input=told, says=SAYS)
+    key, value = tokens_of(case, *(make_write(case)[name] for name in ("keys", "values")))
+    tokens = {"K": (key, answer.value["k_cache"]), "V": (value, answer.value["v_cache"])}
+    marks, worst = [f"outside {name}" for name in answer.value["outside"]], None
+    for name, (source, found) in tokens.items():
+        got = torch.tensor(found)
+        wanted = torch.full(got.shape, torch.nan)
+        for token, slot in enumerate(case["slots"]):
+            if slot >= 0:
+                wanted[slot // case["block_size"], slot % case["block_size"]] = source[token].float()
+        bad = ~((got == wanted) | (got.isnan() & wanted.isnan()))
+        marks.append(f"{name} {int(bad.sum())} {int(got.isnan().sum())}")
+        if bad.any() and worst is None:
+            worst = _told(name, {"K": key, "V": value}, got, wanted, bad, case)
+    if not case["slots"] and answer.value["launches"]:
+        marks.append("launched")
+        worst = ("", "no launch: there is no token", f"a launch of {answer.value['launches'][0]} programs")
+    if answer.value["outside"]:
+        where, expected, got = worst or ("", "every store inside of its tensor", "")
+        outside = f"something was written outside of {' and of '.join(answer.value['outside'])}"
+        return " ".join(marks), make("crash", "margins", expected=expected, got=outside, where=where)
+    if worst is None:
+        return " ".join(marks), None
+    where, expected, got = worst
+    return " ".join(marks), make("decision", "writes", expected=expected, got=got, where=where)
+
+
+def _told(
+    name: str, sources: dict[str, torch.Tensor], got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, case: Case
+) -> tuple[str, str, str]:
+    """Where the first wrong element is, what it should be, and where that number went."""
+    block, offset, head, dim = (int(i) for i in bad.nonzero()[0])
+    slot = block * case["block_size"] + offset
+    place = f"{name} of slot {slot} = block {block}, offset {offset}; head {head}, number {dim}"
+    number = wanted[block, offset, head, dim]
+    if number.isnan():
+        return (
+            place,
+            "it stays as it was: no token has this slot",
+            _origin(got[block, offset, head, dim], sources, case),
+        )
+    token = case["slots"].index(slot)
+    if not got[block, offset, head, dim].isnan():
+        words = _origin(got[block, offset, head, dim], sources, case)
+        return place, f"number {dim} of head {head} of {name} of token {token}", words
+    found = (got == number).nonzero().tolist()
+    words = f"nothing was written there; the number stands nowhere in the {name} cache"
+    if found:
+        to_block, to_offset, to_head, to_dim = found[0]
+        words = f"nothing was written there; the number stands in block {to_block}, offset {to_offset}"
+        words += f", head {to_head}, number {to_dim}" if (to_head, to_dim) != (head, dim) else ""
+    return place, f"number {dim} of head {head} of {name} of token {token}", words
+
+
+def _origin(number: torch.Tensor, sources: dict[str, torch.Tensor], case: Case) -> str:
+    """Which number of which token it is."""
+    for name, source in sources.items():
+        for token, head, dim in (source.float() == number).nonzero().tolist():
+            more = "" if token < len(case["slots"]) else ", which has no slot"
+            return f"number {dim} of head {head} of {name} of token {token}{more}"
+    return f"{number.item():.4g}, which is in no token"
+
+
+def _tell_case(case: Case) -> str:
+    heads = f"{count(case['heads'], 'head')} of {case['head_size']}"
+    told = f"slots {tell_list(case['slots'])}; {heads}, block size {case['block_size']}"
+    told += f"; key and value have {case['rows']} rows" if case["rows"] != len(case["slots"]) else ""
+    told += {"qkv": "; key and value are slices of wider rows", "own": "; value has a stride of its own"}.get(
+        case["from"], ""
+    )
+    told += "; cache (blocks, 2, block size, heads, head size)" if case["interleaved"] else ""
+    return told + (f"; {case['dtype']}" if case["dtype"] != "float32" else "")
+
+
+def _check(title: str, points: int, cases: Sequence[Case]) -> Check:
+    return Check("writes", title, points, partial(check_writes, cases))
+
+
+CHECKS = {
+    "9.1": (_check("one tile", 20, ONE_TILE),),
+    "9.2": (_check("sizes and strides", 25, ODD_SIZES),),
+    "9.3": (_check("padding", 15, NO_TOKENS),),
+}
