@@ -29,8 +29,8 @@ The engine that you read is the engine that runs. In some places it has a second
   bfloat16 with weights in oneDNN's own order.
 - `sample_from_sums` in [`minivllm/sample/sampler.py`](../minivllm/sample/sampler.py): one random number a row in place
   of one a token of the vocabulary, where no request has a seed.
-- With two cores, a step of one or two tokens leaves one of them alone: reading the weights is all its work, and one core
-  nearly fills the way to memory.
+- With two cores, a step of one or two tokens leaves one of them alone: reading the weights is all its work, and one
+  core nearly fills the way to memory.
 - The core's process starts before the caller reads the model's files, and neither imports what it does not need.
 
 `attention_backend="torch"` is the plain version of the first two. The notebooks show it, and the committed traces are

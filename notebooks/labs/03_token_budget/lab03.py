@@ -83,6 +83,28 @@ predict(
 table(play.rows(whole), columns=["step", "tokens", "block tables"], caption=LINE)
 
 # %% [markdown]
+# ## A step that takes blocks away
+#
+# Five blocks of one token each, and both requests want to grow.
+
+# %%
+LINE = "B1 N6 S2 T5 M5 cache whole: a>4, a>3"
+scarce = play.run(LINE)
+table(play.rows(scarce), columns=["step", "tokens", "block tables", "free after planning"], caption=LINE)
+
+# %%
+step = next(number for number, entry in enumerate(scarce) if entry["step"]["preempted"])
+predict(
+    f"r1 loses its blocks in step {step}, and {len(play.at(scarce, step)['free'])} blocks are free after planning. "
+    "What does r1 get in this step?",
+    tokens(scarce, step),
+    {
+        "r0 1, r1 1": "The room is there, and taking it would take away what r0 needs next: r1 would go again at once.",
+    },
+    right="Nothing: a step that took blocks from somebody admits nobody. r1 comes back in a later step.",
+)
+
+# %% [markdown]
 # ## Your turn
 #
 # Change the line, and look. With the path of your starter as a second argument the same workload runs with your code:
