@@ -143,7 +143,7 @@ class Scheduler:
         return self._finish_plan(step)
 
     def _num_new_tokens(self, missing: int, token_budget: int) -> int:
-        """Tokens that a request gets of its `missing` ones: at most the threshold for long prompts, and the budget."""
+        """Tokens that a request gets of its `missing` ones: at most the threshold (0: none), and at most the budget."""
         # >>> lab 03.1 threshold, then budget
         if 0 < self.long_prefill_token_threshold < missing:
             missing = self.long_prefill_token_threshold
@@ -291,7 +291,7 @@ class Scheduler:
         # <<< lab 03.3
 
     def _admit(self, request: Request, n: int, num_hit_tokens: int, step: StepPlan) -> None:
-        """Give a waiting request its seat and `n` tokens.
+        """Give a waiting request, which has left its queue, a seat and `n` tokens. Its hits count as computed.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """

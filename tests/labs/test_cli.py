@@ -84,6 +84,28 @@ def test_hints_come_one_after_the_other_and_are_noted(started: Path, capsys) -> 
     assert main(["lab", "hint", "04", "4.9"]) == 4
 
 
+def test_hints_without_a_folder_say_so(started: Path, capsys) -> None:
+    assert main(["lab", "hint", "04", "4.1", "--dir", "elsewhere"]) == 0
+    said = capsys.readouterr().out
+    assert "hint 1 of 3" in said and "elsewhere/lab.json is not there" in said and "--dir FOLDER" in said
+
+
+def test_the_commands_that_are_named_know_a_folder_of_another_name(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["lab", "start", "04", "mine"]) == 0
+    assert '"starter.py"' in json.dumps(json.loads((tmp_path / "mine/lab04.ipynb").read_text())).replace('\\"', '"')
+    wrong = next(wrong for wrong in read_wrong(LAB) if wrong.id == "forgets_the_hash_on_free")
+    Path("mine/starter.py").write_text(edited(LAB, wrong))
+    capsys.readouterr()
+    assert main(["lab", "check", "04", "mine"]) == 1
+    assert "--dir mine" in capsys.readouterr().out
+    Path("mine/starter.py").write_text(solution(LAB))
+    assert main(["lab", "check", "04", "mine"]) == 0
+    assert "Next: minivllm lab run 04 mine" in capsys.readouterr().out
+    assert main(["lab", "check", "04", "mine", "--task", "4.3"]) == 0
+    assert "Next: the other tasks" in capsys.readouterr().out
+
+
 def test_questions_are_printed_again(started: Path, capsys) -> None:
     assert main(["lab", "questions", "04"]) == 0
     assert capsys.readouterr().out.strip() == (started / "questions.md").read_text().strip()

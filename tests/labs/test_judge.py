@@ -113,3 +113,14 @@ def test_printing_that_all_is_well_gains_nothing(tmp_path: Path) -> None:
     result = graded(tmp_path, in_touch("print('passed 60/60')"))
     assert result.points == 0
     assert "passed 60/60" in format_result(result, [])
+
+
+def test_a_status_that_is_forgotten_is_seen_when_the_request_is_aborted(tmp_path: Path) -> None:
+    lab = get_lab("03")
+    text, line = solution(lab), "        request.status = RequestStatus.RUNNING\n"
+    assert text.count(line) == 1
+    path = tmp_path / "starter.py"
+    path.write_text(text.replace(line, ""))
+    (task,) = grade(lab, path, ["3.3"], fork=True).tasks
+    assert 0 < task.points < task.max
+    assert any("WAITING" in failure.got for failure in task.failures)

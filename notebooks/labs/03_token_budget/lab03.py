@@ -96,12 +96,12 @@ table(play.rows(scarce), columns=["step", "tokens", "block tables", "free after 
 step = next(number for number, entry in enumerate(scarce) if entry["step"]["preempted"])
 predict(
     f"r1 loses its blocks in step {step}, and {len(play.at(scarce, step)['free'])} blocks are free after planning. "
-    "What does r1 get in this step?",
+    "Who gets tokens in this step?",
     tokens(scarce, step),
     {
         "r0 1, r1 1": "The room is there, and taking it would take away what r0 needs next: r1 would go again at once.",
     },
-    right="Nothing: a step that took blocks from somebody admits nobody. r1 comes back in a later step.",
+    right="r0 alone: a step that took blocks from somebody admits nobody. r1 comes back in a later step.",
 )
 
 # %% [markdown]

@@ -23,7 +23,7 @@ class Scheduler(given.Scheduler):
     """vLLM: v1/core/sched/scheduler.py::Scheduler (simplified: synchronous, no speculative tokens, no connectors)"""
 
     def _num_new_tokens(self, missing: int, token_budget: int) -> int:
-        """Tokens that a request gets of its `missing` ones: at most the threshold for long prompts, and the budget."""
+        """Tokens that a request gets of its `missing` ones: at most the threshold (0: none), and at most the budget."""
         raise NotImplementedError("Lab 3.1: threshold, then budget")
 
     def _schedule_running(self, step: StepPlan) -> None:
@@ -41,7 +41,7 @@ class Scheduler(given.Scheduler):
         raise NotImplementedError("Lab 3.3: admit from the head, while budget, seats and blocks last")
 
     def _admit(self, request: Request, n: int, num_hit_tokens: int, step: StepPlan) -> None:
-        """Give a waiting request its seat and `n` tokens.
+        """Give a waiting request, which has left its queue, a seat and `n` tokens. Its hits count as computed.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """

@@ -411,17 +411,6 @@ WRONG = [
         message="the same request has its turn again and again: step.req_index does not move after it.",
     ),
     Wrong(
-        id="status_forgotten",
-        task="3.3",
-        symbol=ADMIT,
-        old="        request.status = RequestStatus.RUNNING\n",
-        new="",
-        misconception="the list says it",
-        message=(
-            "an admitted request still has the status WAITING. Whoever aborts it looks for it in the waiting queue."
-        ),
-    ),
-    Wrong(
         id="computed_at_admission",
         task="3.3",
         symbol=ADMIT,

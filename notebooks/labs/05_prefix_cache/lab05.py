@@ -49,7 +49,7 @@ table(play.rows(whole), columns=COLUMNS, caption=LINE)
 # %% [markdown]
 # ## Duplicates
 #
-# Here both requests need the same block before either has it findable for the other's last token. Look at the tables.
+# Two equal prompts in one step. Look at the tables, and at the last block of each.
 
 # %%
 LINE = "B1 N6 S2 T4 M4 cache whole: aaa>1, aaa>1"

@@ -102,7 +102,7 @@ class KVCacheManager(given.KVCacheManager):
         raise NotImplementedError("Lab 5.3: walk the request's hashes until the first that is not cached")
 
     def get_num_blocks_to_allocate(self, request: Request, num_tokens: int, hits: Sequence[KVCacheBlock]) -> int:
-        """Free blocks that it costs to hold `num_tokens` tokens of a request.
+        """Free blocks that it costs to hold `num_tokens` tokens of a request, beside those it has. Never below 0.
 
         A hit that nobody holds lies in the free queue: taking it costs a free block like a new one.
 
@@ -118,7 +118,7 @@ class KVCacheManager(given.KVCacheManager):
         hits: Sequence[KVCacheBlock] = (),
         full_sequence_must_fit: bool = False,
     ) -> tuple[int, int] | None:
-        """(blocks needed, blocks free) of the fit test that fails, or None when the tokens fit.
+        """(blocks needed, blocks free) of the first fit test that fails, or None when the tokens fit.
 
         vLLM: v1/core/kv_cache_manager.py::KVCacheManager.allocate_slots (its two fit tests)
         """
@@ -146,7 +146,7 @@ class KVCacheManager(given.KVCacheManager):
 
     @boundary("cache_blocks")
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
-        """Make the full blocks among the first `num_tokens` tokens findable.
+        """Make the full blocks among the first `num_tokens` tokens findable, and note in `num_cached_block` how many.
 
         vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.cache_blocks
         """
@@ -154,7 +154,7 @@ class KVCacheManager(given.KVCacheManager):
 
     @boundary("free")
     def free(self, request: Request) -> None:
-        """Let go of a request's blocks, the last one first, so that a prefix outlives what follows it.
+        """Let go of a request's blocks, if any, the last one first, so that a prefix outlives what follows it.
 
         vLLM: v1/core/kv_cache_manager.py::KVCacheManager.free
         """
