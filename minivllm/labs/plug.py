@@ -55,7 +55,7 @@ def run_lab(lab: Lab, place: Path, others: str | None = None, open_page: bool = 
         return 1
     same = own == mine
     print("\nThe same tokens." if same else f"\n{_first_difference(own, mine)}")
-    print(_compare_traces(folder))
+    print(_compare_traces(folder, same))
     from minivllm.trace.replay import Trace
     from minivllm.viewer.render import render
 
@@ -93,7 +93,7 @@ def _first_difference(own: list[list[int]], mine: list[list[int]]) -> str:
     return "The same tokens."
 
 
-def _compare_traces(folder: Path) -> str:
+def _compare_traces(folder: Path, same_tokens: bool) -> str:
     from minivllm.trace.diff import diff
     from minivllm.trace.replay import Trace
 
@@ -103,10 +103,8 @@ def _compare_traces(folder: Path) -> str:
         return "The two traces agree in every event."
     first = found.differences[0]
     where = ", ".join(str(part) for part in (first.kind, f"step {first.step}", first.field) if part)
-    return (
-        f"The first event that differs: {where}. With the same tokens that need not be a mistake: the order of calls "
-        f"is free, and so are the values of hashes.\nAll of it: {command}"
-    )
+    free = " That need not be a mistake: some calls may be made or left out, and the values of hashes are free."
+    return f"The first event that differs: {where}.{free if same_tokens else ''}\nAll of it: {command}"
 
 
 def _short_traceback(error: BaseException, path: Path) -> list[str]:

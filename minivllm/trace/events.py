@@ -95,7 +95,7 @@ _TABLE = [
     ("do_kv_cache_update", "B17", "core", "AttentionBackend.do_kv_cache_update", f"{_TRITON}.do_kv_cache_update"),
     ("attention", "B18", "core", "AttentionBackend.forward", f"{_TRITON}.forward"),
     ("kernel.launch", None, "core", "TritonBackend.launch", "none, vLLM launches each kernel where it is needed",
-     "below detail 1, or attention_backend torch"),
+     "below detail 1, or another attention_backend than triton"),
     ("kernel.program", None, "core", "TritonBackend.launch", "none, vLLM's programs leave no record",
      "below detail 2, or not in Triton's interpreter, or of a layer or step that is not watched"),
     ("compute_logits", "B19", "core", "LlamaForCausalLM.compute_logits",

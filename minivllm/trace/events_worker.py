@@ -297,7 +297,7 @@ class DoKVCacheUpdate(Summed, tag="do_kv_cache_update"):
 class Attention(Summed, tag="attention"):
     """The queries of the step read K and V through the block table."""
 
-    backend: str | None = None  # torch or triton
+    backend: str | None = None  # torch, fast, triton or reference
     query_shape: list[int] = []  # [tokens, query heads, head size]
     kv_cache_shape: list[int] = []  # of one layer
     max_query_len: int | None = None
