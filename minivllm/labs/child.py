@@ -367,7 +367,7 @@ def limit_this_process(folder: str) -> None:
     for what, limit in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, MAX_OUTPUT),
-        (resource.RLIMIT_DATA, MAX_MEMORY),
+        (resource.RLIMIT_DATA, _memory_held() + MAX_MEMORY),
         (resource.RLIMIT_CPU, MAX_CPU_SECONDS),
     ):
         _, hard = resource.getrlimit(what)
@@ -376,6 +376,15 @@ def limit_this_process(folder: str) -> None:
             resource.setrlimit(what, (wanted, hard))
         except (ValueError, OSError):  # macOS knows no limit on data: the report says so
             continue
+
+
+def _memory_held() -> int:
+    """Bytes that this process has already: a forked child begins with all that its parent holds."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack
+    except OSError:  # macOS has no such file, and no limit on data either
+        return 0
+    return pages * resource.getpagesize()
 
 
 def main() -> None:
