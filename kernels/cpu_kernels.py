@@ -10,14 +10,14 @@ Plain C and ctypes, not a torch extension: no headers, no build system, and a co
 import ctypes
 import functools
 import hashlib
-import os
 import platform
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 import torch
+
+from minivllm_kernels.compiler import find_compiler
 
 SOURCE = Path(__file__).with_name("cpu_kernels.c")
 DTYPES = {torch.float32: "", torch.bfloat16: "-DBFLOAT16"}
@@ -154,7 +154,7 @@ def load_kernels(cache: Path, dtype: torch.dtype) -> CpuKernels | str:
     """
     if dtype not in DTYPES:
         return f"the kernels know {' and '.join(str(known).removeprefix('torch.') for known in DTYPES)}, not {dtype}"
-    compiler = _find_compiler()
+    compiler = find_compiler()
     if compiler is None:
         return "there is no C compiler (looked for $CC, cc, gcc, clang)"
     name = f"cpu-kernels-{str(dtype).removeprefix('torch.')}-{_fingerprint(compiler)}.so"
@@ -166,13 +166,6 @@ def load_kernels(cache: Path, dtype: torch.dtype) -> CpuKernels | str:
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
         said = getattr(error, "stderr", None) or str(error)
         return f"{compiler} made no library of {SOURCE.name} ({(said.strip() or 'no word').splitlines()[0][:200]})"
-
-
-def _find_compiler() -> str | None:
-    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
-        if shutil.which(name):
-            return name
-    return None
 
 
 @functools.cache

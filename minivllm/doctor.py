@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from minivllm_kernels.compiler import find_compiler
+
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_VERSIONS = {
     "torch": "2.11",
@@ -148,10 +150,9 @@ def _nearest_existing(path: Path) -> Path:
 
 def _compiler() -> list[Finding]:
     """What compiles kernels/cpu_kernels.c."""
-    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
-        path = shutil.which(name)
-        if path:
-            return [Finding("C compiler", "ok", f"{path}: the fast kernels for the CPU")]
+    compiler = find_compiler()
+    if compiler is not None:
+        return [Finding("C compiler", "ok", f"{shutil.which(compiler)}: the fast kernels for the CPU")]
     remedy = "install gcc or clang; without one, plain torch does the same, several times slower"
     return [Finding("C compiler", "--", "none found", remedy)]
 

@@ -97,7 +97,7 @@ def test_without_a_compiler_that_works_auto_takes_torch(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str | None, reason: str
 ) -> None:
     monkeypatch.setenv("MINIVLLM_CACHE", str(tmp_path))
-    monkeypatch.setattr("minivllm_kernels.cpu_kernels._find_compiler", lambda: compiler)
+    monkeypatch.setattr("minivllm_kernels.cpu_kernels.find_compiler", lambda: compiler)
     with pytest.raises(InputError, match=reason):
         get_attn_backend("fast", "cpu", **SHAPES)
     assert get_attn_backend("auto", "cpu", **SHAPES).name == "torch"
