@@ -16,7 +16,8 @@
 #define WIDTH 16                   /* numbers in a vec */
 #define MAX_HEAD_SIZE 256
 #define MAX_QUERIES 64             /* query vectors that one task of attention works on */
-#define KEYS 64                    /* keys that it looks at in one go */
+#define KEYS 64                    /* keys that it looks at in one go, at most */
+#define KEYS_FEW 32                /* and when it has the queries of a single token */
 #define CACHE_LINE 64              /* bytes */
 #define SMALL_WORK 8192            /* numbers; below this, waking a second thread costs more than it saves */
 
@@ -163,10 +164,21 @@ typedef struct {
     float values[KEYS][MAX_HEAD_SIZE];
 } Task;
 
-/* Scores of one token's query heads: each key is read once, and multiplied with each query. */
-INLINE void score_few(Task *task, const num *const *k, int count, int queries, int size)
+/* Keys and values come from all over the cache, so the processor can't guess the next one, and waiting for memory would
+   take most of the time. So each is asked for early. Asking for all at once would fill the queue to memory. */
+INLINE void fetch(const num *p, int size)
+{
+    for (int64_t byte = 0; byte < size * (int64_t)sizeof(num); byte += CACHE_LINE)
+        __builtin_prefetch((const char *)p + byte);
+}
+
+/* Scores of one token's query heads: each key is read once, and multiplied with each query. For every key looked at,
+   one of the `more` next ones is asked for. */
+INLINE void score_few(Task *task, const num *const *k, int count, const num *const *next, int more, int queries,
+                      int size)
 {
     for (int t = 0; t < count; t++) {
+        if (t < more) fetch(next[t], size);
         vec dot[MAX_QUERIES];
         for (int q = 0; q < queries; q++) dot[q] = load_vec(k[t]) * *(vec *)task->query[q];
         for (int c = WIDTH; c < size; c += WIDTH) {
@@ -219,18 +231,21 @@ INLINE void softmax_step(Task *task, const int *seen, int count, int queries, in
     }
 }
 
-INLINE void add_values_few(Task *task, const num *const *k, int64_t v, int count, int queries, int size)
+INLINE void add_values_few(Task *task, const num *const *k, int64_t v, int count, const num *const *next, int more,
+                           int queries, int size)
 {
     for (int c = 0; c < size; c += 4 * WIDTH) {  /* 64 dimensions at a time, or what is left: sums stay in registers */
         int chunks = size - c < 4 * WIDTH ? (size - c) / WIDTH : 4;
         vec sum[MAX_QUERIES][4];
         for (int q = 0; q < queries; q++)
             for (int i = 0; i < chunks; i++) sum[q][i] = *(vec *)(task->out[q] + c + i * WIDTH);
-        for (int t = 0; t < count; t++)
+        for (int t = 0; t < count; t++) {
+            if (t < more) fetch(next[t] + v + c, chunks * WIDTH);
             for (int i = 0; i < chunks; i++) {
                 vec value = load_vec(k[t] + v + c + i * WIDTH);
                 for (int q = 0; q < queries; q++) sum[q][i] += task->score[q][t] * value;
             }
+        }
         for (int q = 0; q < queries; q++)
             for (int i = 0; i < chunks; i++) *(vec *)(task->out[q] + c + i * WIDTH) = sum[q][i];
     }
@@ -261,19 +276,14 @@ typedef struct {
     float scale;
 } Launch;
 
-/* Find `count` keys of a row from token `start` on, and ask for them and their values now: they come from all over the
-   cache, so the processor can't guess the next one, and waiting for memory would take most of the time. */
+/* Where `count` keys of a row lie, from token `start` on. */
 INLINE void find_keys(const num **k, const Launch *launch, const int32_t *blocks, int64_t head, int start, int count,
                       int size)
 {
-    int64_t block_size = launch->block_size, token = launch->kv_heads * size, v = block_size * token;
+    int64_t block_size = launch->block_size, token = launch->kv_heads * size;
     int64_t block = start / block_size, offset = start % block_size;
     for (int t = 0; t < count; t++) {
         k[t] = launch->cache + (blocks[block] * 2 * block_size + offset) * token + head * size;
-        for (int64_t byte = 0; byte < size * (int64_t)sizeof(num); byte += CACHE_LINE) {
-            __builtin_prefetch((const char *)k[t] + byte);
-            __builtin_prefetch((const char *)(k[t] + v) + byte);
-        }
         if (++offset == block_size) offset = 0, block++;
     }
 }
@@ -289,27 +299,32 @@ INLINE void attend(Task *task, const Launch *launch, const int32_t *blocks, int6
     int queries = count * group, seen[MAX_QUERIES];
     int64_t v = launch->block_size * launch->kv_heads * size;
     const num *k[2][KEYS];  /* of these keys, and of the next */
-    find_keys(k[0], launch, blocks, head, 0, at_most(seq_len, KEYS), size);
+    int tile = count == 1 ? KEYS_FEW : KEYS, keys = at_most(seq_len, tile);
+    find_keys(k[0], launch, blocks, head, 0, keys, size);
+    for (int t = 0; t < keys; t++) fetch(k[0][t], size), fetch(k[0][t] + v, size);
     for (int q = 0; q < queries; q++) {
         const num *query = launch->query + (first + q / group) * launch->query_stride + (head * group + q % group) * size;
         for (int d = 0; d < size; d++) task->query[q][d] = load(query[d]) * launch->scale, task->out[q][d] = 0;
         task->max[q] = -1e30f, task->sum[q] = 0;
     }
-    for (int start = 0, turn = 0; start < seq_len; start += KEYS, turn ^= 1) {
-        int keys = at_most(seq_len - start, KEYS), next = start + KEYS;
-        if (next < seq_len) find_keys(k[turn ^ 1], launch, blocks, head, next, at_most(seq_len - next, KEYS), size);
+    for (int start = 0, turn = 0; start < seq_len; start += keys, turn ^= 1) {
+        keys = at_most(seq_len - start, tile);
+        int more = at_most(seq_len - start - keys, tile);  /* keys of the next turn */
+        const num *const *now = k[turn], *const *next = k[turn ^ 1];
+        find_keys(k[turn ^ 1], launch, blocks, head, start + keys, more, size);
         for (int q = 0; q < queries; q++) {
             int allowed = seq_len - (count - 1 - q / group) - start;
             seen[q] = allowed < 0 ? 0 : at_most(allowed, keys);
         }
         if (count == 1) {
-            score_few(task, k[turn], keys, group, size);
+            score_few(task, now, keys, next, more, group, size);
             softmax_step(task, seen, keys, group, size);
-            add_values_few(task, k[turn], v, keys, group, size);
+            add_values_few(task, now, v, keys, next, more, group, size);
         } else {
-            score_many(task, k[turn], keys, queries, size);
+            for (int t = 0; t < more; t++) fetch(next[t], size), fetch(next[t] + v, size);
+            score_many(task, now, keys, queries, size);
             softmax_step(task, seen, keys, queries, size);
-            add_values_many(task, k[turn], v, keys, queries, size);
+            add_values_many(task, now, v, keys, queries, size);
         }
     }
     for (int q = 0; q < queries; q++) {

@@ -193,5 +193,4 @@ class KVCacheManager:
         return num_common
 
     def _num_tokens_with_slots(self, request: Request, num_new_tokens: int, num_hit_tokens: int) -> int:
-        computed = min(request.num_computed_tokens + num_hit_tokens, self.max_model_len)
-        return min(computed + num_new_tokens, self.max_model_len)
+        return min(request.num_computed_tokens + num_hit_tokens + num_new_tokens, self.max_model_len)

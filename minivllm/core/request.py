@@ -85,7 +85,8 @@ class Request:
         self.all_token_ids = list(prompt_token_ids)
         self.block_hashes: list[Hash] = []
         self._block_hasher = block_hasher
-        self._update_block_hashes()
+        if block_hasher is not None:
+            block_hasher(self.block_hashes, self.all_token_ids, cache_salt)
 
     @classmethod
     def from_engine_core_request(cls, request: EngineCoreRequest, block_hasher: BlockHasher | None) -> "Request":
@@ -126,7 +127,8 @@ class Request:
         """
         self.output_token_ids.append(token_id)
         self.all_token_ids.append(token_id)
-        self._update_block_hashes()
+        if self._block_hasher is not None:
+            self._block_hasher(self.block_hashes, self.all_token_ids, self.cache_salt)
 
     def record_event(self, event_type: EngineCoreEventType, timestamp: float) -> None:
         """vLLM: v1/request.py::Request.record_event"""
@@ -161,10 +163,6 @@ class Request:
         stats, self.prefill_stats = self.prefill_stats, None
         self.prefill_stats_sent = True
         return stats
-
-    def _update_block_hashes(self) -> None:
-        if self._block_hasher is not None:
-            self._block_hasher(self.block_hashes, self.all_token_ids, self.cache_salt)
 
     def __lt__(self, other: "Request") -> bool:
         """Smaller goes first, under the priority policy.

@@ -245,9 +245,9 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler._preempt_request
         """
-        self._forget_uncomputed_blocks(victim)
         victim.num_preemptions += 1
         # >>> lab 06.2 blocks, status, progress, queue
+        self._forget_uncomputed_blocks(victim)
         self.kv_cache_manager.free(victim)
         victim.status = RequestStatus.PREEMPTED
         victim.num_computed_tokens = 0

@@ -25,6 +25,7 @@ def apply_bad_words(
 
     vLLM: v1/sample/ops/bad_words.py::apply_bad_words
     """
+    # >>> lab 11.3 where the output ends with all but the last
     logits = logits.clone()
     for row, sequences in bad_words.items():
         output = output_ids[row]
@@ -32,6 +33,7 @@ def apply_bad_words(
             if not prefix or output[-len(prefix) :] == prefix:
                 logits[row, last] = MASKED
     return logits
+    # <<< lab 11.3
 
 
 def apply_min_tokens(
@@ -41,11 +43,13 @@ def apply_min_tokens(
 
     vLLM: v1/sample/logits_processor/builtin.py::MinTokensLogitsProcessor
     """
+    # >>> lab 11.3 as long as the row is too short
     logits = logits.clone()
     for row, (minimum, stop_token_ids) in min_tokens.items():
         if len(output_ids[row]) < minimum:
             logits[row, sorted(stop_token_ids)] = MASKED
     return logits
+    # <<< lab 11.3
 
 
 def apply_logit_bias(logits: torch.Tensor, logit_bias: dict[int, dict[int, float]]) -> torch.Tensor:

@@ -170,7 +170,7 @@ class Call:
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
 
 
-class Event(msgspec.Struct, tag_field="kind", omit_defaults=True):
+class Event(msgspec.Struct, tag_field="kind", omit_defaults=True, gc=False):
     """What every event has. Times are in ns from the first event of the trace.
 
     vLLM: none, see Kind

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minivllm.sample.sampler import Sampler, gather_logprobs, process
+from minivllm.sample.sampler import Sampler, gather_logprobs, process, sample_from_sums
 from minivllm.sampling_params import SamplingParams
 from minivllm.worker.input_batch import CachedRequestState, make_sampling_metadata
 
@@ -338,3 +338,30 @@ def test_the_widest_row_decides_how_many_logprobs_there_are() -> None:
     output = Sampler(0, CPU).forward(torch.tensor([LOGITS] * 3), metadata)
     assert output.logprobs_tensors.logprobs.shape == (3, 9)
     assert Sampler(0, CPU).forward(torch.tensor([LOGITS]), make_metadata({})).logprobs_tensors is None
+
+
+# ---------------------------------------------------------------------- rows without a seed, on a CPU
+
+
+def test_sums_of_blocks_draw_what_one_long_sum_would_draw():
+    probs = torch.randn(40, 5000).softmax(dim=-1)  # 5000 is no multiple of the block
+    drawn = sample_from_sums(probs, torch.Generator().manual_seed(3))
+    sums = probs.double().cumsum(dim=-1)
+    threshold = torch.rand(40, 1, generator=torch.Generator().manual_seed(3)) * sums[:, -1:]
+    assert drawn.tolist() == torch.searchsorted(sums, threshold)[:, 0].tolist()
+
+
+@given(st.sets(st.integers(0, 999), min_size=1, max_size=6), st.integers(0, 2**31))
+def test_sums_of_blocks_never_draw_a_forbidden_token(allowed: set[int], seed: int):
+    logits = torch.full((64, 1000), float("-inf"))
+    logits[:, sorted(allowed)] = 0.0
+    drawn = sample_from_sums(logits.softmax(dim=-1), torch.Generator().manual_seed(seed))
+    assert set(drawn.tolist()) <= allowed
+
+
+def test_sums_of_blocks_draw_in_proportion():
+    probs = torch.zeros(1, 700)
+    probs[0, [3, 255, 256, 699]] = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    drawn = sample_from_sums(probs.repeat(20_000, 1), torch.Generator().manual_seed(0))
+    share = torch.bincount(drawn, minlength=700) / 20_000
+    assert torch.allclose(share, probs[0], atol=0.015)  # four standard deviations
