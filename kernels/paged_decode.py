@@ -27,19 +27,19 @@ def paged_decode_kernel(
     out,  # [S, Hq, D]
     scale,
     q_stride,  # elements from token to token
-    table_stride,
-    block_stride,
-    page_stride,
-    head_stride,
-    out_stride,
-    G: tl.constexpr,
-    D: tl.constexpr,
+    table_stride,  # from row to row
+    block_stride,  # of both caches, from block to block
+    page_stride,  # from token to token within a block
+    head_stride,  # from KV head to KV head
+    out_stride,  # from token to token
+    G: tl.constexpr,  # query heads of a KV head
+    D: tl.constexpr,  # numbers of a head
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,
-    G2: tl.constexpr,
-    D2: tl.constexpr,
+    G2: tl.constexpr,  # rows of a tile of queries, 2^n >= G
+    D2: tl.constexpr,  # its columns, 2^n >= D
 ):
-    """Program (s, h) attends with the G query heads of KV head h of sequence s.
+    """Program (s, h) attends with the G query heads of KV head h of sequence s. Without a key their out is 0.
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 2D form with one token a sequence)
     """
@@ -71,8 +71,8 @@ def paged_decode_segments_kernel(
     v_cache,
     block_table,  # int32[S, W]
     seq_lens,  # int32[S]
-    segment_acc,  # float32[S, Hq, SEGMENTS, D], not divided by the sum
-    segment_max,  # float32[S, Hq, SEGMENTS]
+    segment_acc,  # float32[S, Hq, SEGMENTS, D], without gaps; not divided by the sum
+    segment_max,  # float32[S, Hq, SEGMENTS], of the scaled scores, as attend_tiles gives it
     segment_sum,  # float32[S, Hq, SEGMENTS]
     scale,
     q_stride,
@@ -84,13 +84,13 @@ def paged_decode_segments_kernel(
     D: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,
-    SEGMENTS: tl.constexpr,
+    SEGMENTS: tl.constexpr,  # of every sequence, 2^n
     G2: tl.constexpr,
     D2: tl.constexpr,
 ):
     """Program (s, h, i) attends as paged_decode_kernel does, to segment i of the keys alone.
 
-    A segment is a whole number of tiles. One that would begin behind the last key writes nothing.
+    All segments have the same number of tiles, rounded up, and the last ones less. One without a key writes nothing.
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 3D form)
     """
@@ -127,7 +127,7 @@ def reduce_segments_kernel(
     segment_acc,  # float32[S, Hq, SEGMENTS, D]
     segment_max,  # float32[S, Hq, SEGMENTS]
     segment_sum,
-    seq_lens,  # int32[S]
+    seq_lens,  # int32[S], says which segments were written; 0: out is 0
     out,  # [S, Hq, D]
     out_stride,
     D: tl.constexpr,

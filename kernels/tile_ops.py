@@ -31,12 +31,12 @@ def dot(a, b):
 def softmax_step(row_max, row_sum, scores, scale):
     """Take a tile of scores into the running maximum and sum.
 
-    row_max float32[M]: the largest scaled score so far, -inf at first. row_sum float32[M]: the sum of
-    2^(scaled score - row_max) so far, 0 at first. scores float32[M, T]: before scaling, -inf for a key that may not be
-    seen. scale > 0 holds LOG2E, so all is in powers of two.
+    A scaled score is score * scale; scale > 0 holds LOG2E already, so 2^x is taken of it. row_max float32[M]: the
+    largest scaled score so far, -inf at first. row_sum float32[M]: the sum of 2^(scaled score - row_max) so far, 0 at
+    first. scores float32[M, T]: before scaling, -inf for a key that may not be seen.
 
-    Gives the new maximum and sum, the weights float32[M, T] of the tile, and the factor float32[M] for all that was
-    summed under the old maximum.
+    Gives four: the new maximum and sum, the weights float32[M, T] of the tile, which count from the new maximum, and
+    the factor float32[M] for all that was summed under the old one.
 
     vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
     """
@@ -113,26 +113,26 @@ def attend(
 
 @triton.jit
 def attend_tiles(
-    query,  # [M, D2], rows of one token
-    k_head,  # pointer to this KV head in block 0
-    v_head,
+    query,  # [M, D2], M query heads of one token
+    k_head,  # pointer to this KV head in the first slot of block 0
+    v_head,  # the same in V
     table_row,  # pointer to the sequence's block ids
     first_tile,
     last_tile,  # exclusive
     seq_len,  # keys from here on don't exist, and their slots hold anything
-    scale,
+    scale,  # of dot(q, k), without LOG2E
     block_stride,  # elements from block to block
     page_stride,  # elements from token to token within a block
-    D: tl.constexpr,
-    D2: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    TILE: tl.constexpr,
+    D: tl.constexpr,  # numbers of a head
+    D2: tl.constexpr,  # columns of a tile, 2^n >= D
+    BLOCK_SIZE: tl.constexpr,  # keys of a block
+    TILE: tl.constexpr,  # keys of a tile, 2^n
 ):
     """Walk over the tiles first_tile..last_tile - 1 of a sequence's keys, for a token that sees all of them.
 
-    It is `attend` without window and cap. Scores are multiplied by scale * LOG2E, so that e^x is a power of two. Gives
-    row_max float32[M], the largest of them, row_sum float32[M] and acc float32[M, D2], the sums of 2^(score - row_max)
-    and of that times V. Without a tile they are -inf, 0 and 0.
+    Tile i has the keys i * TILE to i * TILE + TILE - 1. A scaled score is dot(q, k) * scale * LOG2E, and w is
+    2^(scaled score - row_max). Gives row_max float32[M], the largest scaled score, row_sum float32[M], the sum of w,
+    and acc float32[M, D2], the sum of w * V, over the keys of these tiles. Without a tile they are -inf, 0 and 0.
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its loop over tiles)
     """

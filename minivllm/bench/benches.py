@@ -25,7 +25,7 @@ def run_throughput(arguments: argparse.Namespace) -> int:
     from minivllm.bench.jobs import throughput_job
 
     job = _model_job(arguments, throughput_job())
-    sides = [_own(arguments, OWN, job), *_peers(arguments, job, PEER_DTYPES[:1])]
+    sides = [_own(arguments, OWN, job), *_peers(arguments, job, PEER_DTYPES)]
 
     def figures(side: str, found: Figures) -> Figures:
         return {

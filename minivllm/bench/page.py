@@ -29,6 +29,8 @@ The engine that you read is the engine that runs. In some places it has a second
   bfloat16 with weights in oneDNN's own order.
 - `sample_from_sums` in [`minivllm/sample/sampler.py`](../minivllm/sample/sampler.py): one random number a row in place
   of one a token of the vocabulary, where no request has a seed.
+- For every key that attention of a decoding row looks at, it asks memory for a later one: the blocks of a row lie
+  anywhere, so the processor can't guess.
 - With two cores, a step of one or two tokens leaves one of them alone: reading the weights is all its work, and one
   core nearly fills the way to memory.
 - The core's process starts before the caller reads the model's files, and neither imports what it does not need.
@@ -50,7 +52,8 @@ def make_page(folder: Path) -> str:
     for name, (title, words, tell) in SECTIONS.items():
         result = results.get(name)
         if result is None:
-            sections.append(f"## {title}\n\nNot measured yet: `minivllm bench {name}`\n")
+            command = name.replace("-", " --peer ")
+            sections.append(f"## {title}\n\nNot measured yet: `minivllm bench {command}`\n")
             continue
         told = tell(result, results)
         lines = [f"## {title}\n", words + "\n", _table(result), ""]
@@ -114,6 +117,18 @@ def _throughput(result: Result, results: dict[str, Result]) -> str:
         f"{told} The products of all these tokens, {flop / 1e12:.2f} TFLOP, take {floor:.1f} s at the rate of a large "
         f"product on this machine; the batch took {mine['batch_s']:.1f} s, {floor / mine['batch_s']:.0%} of that rate. "
         "The rest is products with few rows, attention, which reads K and V from memory, and the sampler."
+    )
+
+
+def _beside_transformers(result: Result, results: dict[str, Result]) -> str:
+    peers = {side: figures for side, figures in result["medians"].items() if side != result["own"]}
+    better = {
+        part: max(peers, key=lambda side: peers[side][f"{part}_output_tokens_per_s"]) for part in ("alone", "batch")
+    }
+    return (
+        "transformers fills every prompt up to the longest one, and runs until the longest answer is complete. "
+        f"The better number type for it is here {better['alone'].split()[-1]} for one request alone, and "
+        f"{better['batch'].split()[-1]} for the batch."
     )
 
 
@@ -197,6 +212,11 @@ def _kernels(result: Result, results: dict[str, Result]) -> str:
 
 SECTIONS: dict[str, tuple[str, str, Callable[[Result, dict[str, Result]], str]]] = {
     "throughput": ("Throughput", "Tokens of output a second, of one request alone and of many together.", _throughput),
+    "throughput-transformers": (
+        "Beside transformers",
+        "The same job as a padded batch of transformers' own `generate`.",
+        _beside_transformers,
+    ),
     "latency": ("Latency", "Milliseconds to the first token and of a step, by batch and by context.", _latency),
     "scheduler": ("The scheduler", "What a step costs before the model has done anything.", _scheduler),
     "tracing": ("Tracing", "The workload of the throughput, without a trace and with one.", _tracing),

@@ -5,8 +5,10 @@ Interface: preprocess_add_request, add_request, abort_requests, step; utility ca
 Must not know: text, the caller, or whether it runs in a process of its own (core_proc.py).
 """
 
+from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from minivllm.boundary import boundary
 from minivllm.config import EngineConfig
@@ -19,15 +21,24 @@ from minivllm.engine.messages import EngineCoreOutputs, EngineCoreReadyResponse,
 from minivllm.errors import InputError
 from minivllm.models.model_config import ModelConfig, check_max_model_len
 from minivllm.parts import check_parts, load_part
-from minivllm.worker.executor import UniProcExecutor
 
 
 class EngineCore:
-    """vLLM: v1/engine/core.py::EngineCore (simplified: synchronous scheduling only)"""
+    """executor_class: what runs the model; None: UniProcExecutor.
 
-    def __init__(self, config: EngineConfig, model_config: ModelConfig) -> None:
+    vLLM: v1/engine/core.py::EngineCore (simplified: synchronous scheduling only)
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        executor_class: Callable[[EngineConfig, ModelConfig], Any] | None = None,
+    ) -> None:
         check_parts(config.parts)
-        self.model_executor = UniProcExecutor(config, model_config)
+        if executor_class is None:
+            from minivllm.worker.executor import UniProcExecutor as executor_class  # brings torch
+        self.model_executor = executor_class(config, model_config)
         self.config, self.num_gpu_blocks = self._initialize_kv_caches(config, model_config)
         part = partial(load_part, parts=config.parts)  # the engine's own, unless the config names another
         pool: BlockPool = part("block_pool")(

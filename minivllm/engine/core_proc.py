@@ -51,8 +51,13 @@ LINGER_MS = 4000
 class EngineCoreProc(EngineCore):
     """vLLM: v1/engine/core.py::EngineCoreProc"""
 
-    def __init__(self, config: EngineConfig, model_config: ModelConfig) -> None:
-        super().__init__(config, model_config)
+    def __init__(
+        self,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        executor_class: Callable[[EngineConfig, ModelConfig], Any] | None = None,
+    ) -> None:
+        super().__init__(config, model_config, executor_class)
         self.input_queue: SimpleQueue[tuple[EngineCoreRequestType, Any]] = SimpleQueue()
         self.output_queue: SimpleQueue[EngineCoreOutputs | bytes] = SimpleQueue()
         self.shutdown_requested = False
@@ -275,6 +280,8 @@ def _exit_with_parent(parent_pid: int, socket_dir: Path) -> None:
 
 
 if __name__ == "__main__":
+    import minivllm.worker.executor  # noqa: F401  (now, while the caller reads the model's files)
+
     status = 0
     try:
         run_engine_core(sys.argv[1], int(sys.argv[2]))

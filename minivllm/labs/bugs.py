@@ -132,7 +132,7 @@ MODULE = "mended"
 
 
 def is_written(text: str) -> bool:
-    """Whether a file has a class or function of the engine; one that can't be read counts as written.
+    """Whether a file has any class or function; one that can't be read counts as written.
 
     vLLM: none, vLLM has no labs
     """
@@ -140,11 +140,13 @@ def is_written(text: str) -> bool:
         tree = ast.parse(text)
     except SyntaxError:
         return True
-    return any(isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in HOMES for node in tree.body)
+    return any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in tree.body)
 
 
 def mended_members(text: str, path: str) -> Members:
-    """The methods and functions of the engine that a file has. Executes it. Raises ValueError for a borrowed one.
+    """The methods and functions of the engine that a file has. Executes it.
+
+    Raises ValueError for a borrowed one, and when there is none that belongs to the engine.
 
     A class of the file may build on `given.BlockPool` or on nothing: its methods are taken, and no others.
 
@@ -163,6 +165,12 @@ def mended_members(text: str, path: str) -> Members:
             found[name] = methods
         else:
             found.setdefault("", {})[name] = value
+    if not found:
+        names = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        raise ValueError(
+            f"{' and '.join(names)} can't be placed. A method stands in its class, as in "
+            "`class BlockPool(given.BlockPool):`, and classes and functions have the engine's names"
+        )
     return found
 
 

@@ -1,14 +1,19 @@
 """`lab build`: everything of a lab that is made from the engine's source.
 
-Owns: what is made, and how it is told that it is stale. Interface: build, build_notebook, stale.
+Owns: what is made, and how it is told that it is stale.
+Interface: build, build_notebook, build_schema, stale, stale_schema.
 """
 
 import json
+from pathlib import Path
 
-from minivllm.labs import casework
+from minivllm.labs import casework, seeds
 from minivllm.labs.catalog import Lab
 from minivllm.labs.cut import MarkerError, build_starter, check_starter
+from minivllm.labs.result import SCHEMA_FILE, json_schema
 from minivllm.labs.wrong import build_fingerprints, edited, fingerprint_path, read_wrong
+
+NUM_SEEDS = 300  # over which questions are admitted
 
 
 def build(lab: Lab) -> list[str]:
@@ -54,3 +59,32 @@ def stale(lab: Lab) -> list[str]:
         except MarkerError as error:
             found.append(str(error))
     return found
+
+
+def refused_questions(lab: Lab) -> list[str]:
+    """Why a lab's questions can't be asked, a line each: over 300 seeds their answers could be guessed.
+
+    vLLM: none, vLLM has no labs
+    """
+    return seeds.admission(lab, range(NUM_SEEDS))
+
+
+def build_schema(root: Path) -> str:
+    """Write the form of a result, docs/lab-result.schema.json; returns what was written.
+
+    vLLM: none, vLLM has no labs
+    """
+    path = root / SCHEMA_FILE
+    path.write_text(json_schema(), encoding="utf-8")
+    return str(path)
+
+
+def stale_schema(root: Path) -> list[str]:
+    """Whether docs/lab-result.schema.json is not what the structs give: nothing, or a line that says so.
+
+    vLLM: none, vLLM has no labs
+    """
+    path = root / SCHEMA_FILE
+    if path.exists() and path.read_text(encoding="utf-8") == json_schema():
+        return []
+    return [f"{SCHEMA_FILE} is not what the structs give: run `minivllm lab build`"]

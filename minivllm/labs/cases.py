@@ -310,7 +310,5 @@ def run_mended(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> list[Any
     torch.set_num_threads(1)  # a forked process must not use the threads of its parent
     linecache.checkcache(asked["path"])
     mended: Members = mended_members(asked["text"], asked["path"])
-    if not mended:
-        raise NotImplementedError("Lab 13: the file has no method of the engine yet")
     broken = broken_members(Bug(asked["symbol"], asked["old"], asked["new"]))
     return run_case(build_parts(broken, mended), asked, seen)

@@ -9,6 +9,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import textwrap
 import tomllib
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from minivllm import __version__
 from minivllm.errors import InputError
 from minivllm.labs import cases, evidence
 from minivllm.labs.bugs import HOMES, edited_source, is_written, source_of
-from minivllm.labs.cases import BONUS_LETTER, Case
+from minivllm.labs.cases import Case
 from minivllm.labs.catalog import Lab, TaskText
 from minivllm.labs.judge import (
     Check,
@@ -34,12 +35,14 @@ from minivllm.labs.judge import (
     TaskResult,
     points_of,
 )
-from minivllm.labs.words import tell_list, tell_workload
+from minivllm.labs.tell_case import tell_case, tell_difference
+from minivllm.labs.words import tell_workload
 from minivllm.lockstep.recording import Workload
 
 FOLDER = "cases"
 POINTS = {"event": 2, "rule": 2, "cause": 2, "mended method": 4}
 DIAGNOSIS = ("event", "rule", "cause")
+RULE = re.compile(r"[PSKHRF]\d")
 HINTS = {"event": "13.1", "rule": "13.2", "cause": "13.3", "mended method": "13.4"}
 ANSWERS = """\
 # Case {letter}. The words are explained in README.md.
@@ -57,9 +60,12 @@ Only methods that stand here are taken; everything else is the broken engine's. 
         def get_usage(self) -> float:
             return 1.0 - self.get_num_free_blocks() / (self.num_gpu_blocks - 1)
 
-Import what the method needs from the engine's modules.
+A method that you copy keeps its decorator or leaves it out; its annotations need no imports, the names in its body do.
 """
 
+from __future__ import annotations
+
+from minivllm.boundary import boundary  # noqa: F401
 from minivllm.labs import given  # noqa: F401
 '''
 
@@ -78,7 +84,7 @@ def start(lab: Lab, folder: Path, seed: int) -> None:
         sound, broken, events = _runs(case)
         path = place / case.letter
         _save_trace(case, events, path.with_suffix(".jsonl"))
-        path.with_suffix(".md").write_text(tell_case(case, sound, broken), encoding="utf-8")
+        path.with_suffix(".md").write_text(tell_case(case, sound, broken, str(place)), encoding="utf-8")
         path.with_suffix(".toml").write_text(ANSWERS.format(letter=case.letter), encoding="utf-8")
         path.with_suffix(".py").write_text(MENDED.format(letter=case.letter), encoding="utf-8")
 
@@ -99,42 +105,6 @@ def _save_trace(case: Case, events: list[Any], path: Path) -> None:
     process = Process("core", complete=True)
     header = new_header("logical", 0, process, __version__, config=config, num_gpu_blocks=config["num_blocks"])
     Trace(header, sorted(events, key=lambda event: event.seq)).save(path)
-
-
-def tell_case(case: Case, sound: cases.Run, broken: cases.Run) -> str:
-    """The text of A.md: the complaint, what came out, the workload.
-
-    vLLM: none, vLLM has no labs
-    """
-    bonus = " (bonus)" if case.letter == BONUS_LETTER else ""
-    lines = [f"# Case {case.letter}{bonus}", "", f"> {case.what.complaint}", ""]
-    if broken["hang"]:
-        lines += ["The engine went on for ever with nothing to show for it; the trace ends where it was stopped.", ""]
-    elif broken["error"]:
-        lines += [f"The engine died: `{broken['error']}`", ""]
-    kind = "texts" if case.workload.get("texts") else "outputs"
-    lines += ["| request | what came out | what another engine says |", "|---|---|---|"]
-    mine = broken["steps"][-1][kind] if broken["steps"] else {}
-    for req_id, right in sound["steps"][-1][kind].items():
-        lines.append(f"| {req_id} | {_told(mine.get(req_id, []))} | {_told(right)} |")
-    settings, *requests = tell_workload(cases.without_outputs(case.workload), whole=True).split("; ")
-    lines += ["", "## The workload", "", f"- {settings}", *(f"- {request}" for request in requests)]
-    if case.workload.get("sampling"):
-        lines.append(f"- sampling: {', '.join(f'{k} {v}' for k, v in case.workload['sampling'].items())}")
-    trace = f"{FOLDER}/{case.letter}.jsonl"
-    lines += [
-        "",
-        "## The trace",
-        "",
-        f"`minivllm view {trace}` opens it as a page; `minivllm why {trace} r0 --step 3` explains a step (the steps of",
-        "the trace count from 1).",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _told(output: Any) -> str:
-    return output if isinstance(output, str) else tell_list(output)
 
 
 # ---------------------------------------------------------------------- check
@@ -199,7 +169,9 @@ def _never(ask: Any) -> Outcome:
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """The diagnosis in a case's toml; empty where there is none. Raises InputError for a file that is no TOML.
+    """The diagnosis in a case's toml; empty where there is none.
+
+    Raises InputError for a file that is no TOML, an event that is no number, and a rule that there is none of.
 
     vLLM: none, vLLM has no labs
     """
@@ -209,7 +181,12 @@ def read_answers(path: Path) -> dict[str, str]:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
             raise InputError(f'{path} can\'t be read: {error}. It looks like: event = 17, rule = "P5".') from error
-    return {name: str(found.get(name, "")).strip() for name in DIAGNOSIS}
+    answers = {name: str(found.get(name, "")).strip() for name in DIAGNOSIS}
+    if answers["event"] and not answers["event"].isdecimal():
+        raise InputError(f"{path}: event is {answers['event']!r}. Write the seq of one event, a number: event = 17.")
+    if answers["rule"] and not RULE.fullmatch(answers["rule"].upper()):
+        raise InputError(f'{path}: rule is {answers["rule"]!r}. Write one rule of the table in README.md: rule = "P5".')
+    return answers
 
 
 def right_answers(case: Case, answers: dict[str, str]) -> dict[str, bool]:
@@ -222,10 +199,11 @@ def right_answers(case: Case, answers: dict[str, str]) -> dict[str, bool]:
     events = cases.record_run(parts, case.workload, num_steps)
     key = cases.first_wrong(cases.record_run({}, case.workload), events)
     cause = answers["cause"].rpartition("::")[2].removesuffix("()").casefold()
+    causes = {name.casefold() for name in case.what.causes}
     return {
         "event": cases.is_the_event(answers["event"], events, key),
         "rule": answers["rule"].upper() in case.what.rules,
-        "cause": cause in [name.casefold() for name in case.what.causes],
+        "cause": cause in causes | {name.rpartition(".")[2] for name in causes},
     }
 
 
@@ -238,7 +216,7 @@ def judge_mended(subject: Subject, case: Case, text: str) -> Outcome:
     vLLM: none, vLLM has no labs
     """
     if not is_written(text):
-        return Outcome(not_written="Lab 13: the file has no method of the engine yet")
+        return Outcome(not_written="Lab 13: the file has no method yet")
     outcome, bug = Outcome(), case.what.bug
     for number, workload in enumerate((case.workload, *case.unseen)):
         sound = cases.run({}, workload)["steps"]
@@ -270,21 +248,22 @@ def compare(
 
     vLLM: none, vLLM has no labs
     """
-    told = tell_workload(cases.without_outputs(workload))
+    own = workload is case.workload
+    told = f"the workload of {case.letter}.md" if own else tell_workload(cases.without_outputs(workload))
     sound = json.loads(json.dumps(sound))
     seen = json.loads(json.dumps(observation.seen if observation.error else observation.value))
     size = evidence.size_of(workload | {"steps": sound})
     for number, (expected, got) in enumerate(zip(sound, seen, strict=False)):
         if expected != got:
-            field, ours, theirs = _first_field(expected, got)
+            wanted, found = tell_difference(expected, got)
             return Failure(
                 kind="decision",
                 case=name,
                 size=size,
                 input=told,
                 where=f"step {number + 1}",
-                expected=f"{field} {ours}",
-                got=f"{field} {theirs}",
+                expected=wanted,
+                got=found,
                 says="the sound engine",
                 hint=HINTS["mended method"],
             )
@@ -295,25 +274,11 @@ def compare(
             "decision", name, size, told, f"{len(sound)} steps", f"{len(seen)} steps", hint=HINTS["mended method"]
         )
     failure = evidence.error_failure(observation.error, name, told, size)
+    failure.expected, failure.says = f"its {len(sound)} steps", "the sound engine"
     failure.line = failure.line.replace("starter.py", f"{case.letter}.py")
     failure.got = failure.got.replace("starter.py", f"{case.letter}.py")
     failure.hint = HINTS["mended method"]
     return failure
-
-
-def _first_field(expected: dict[str, Any], got: dict[str, Any]) -> tuple[str, str, str]:
-    """The path to the first value that differs, and both values."""
-    for name, value in expected.items():
-        other = got.get(name)
-        if value == other:
-            continue
-        if isinstance(value, dict) and isinstance(other, dict):
-            if set(value) != set(other):
-                return name, str(sorted(value)), str(sorted(other))
-            field, ours, theirs = _first_field(value, other)
-            return f"{name}.{field}", ours, theirs
-        return name, str(value), str(other)
-    return "keys", str(sorted(expected)), str(sorted(got))
 
 
 def stale_bugs(lab: Lab) -> list[str]:

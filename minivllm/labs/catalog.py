@@ -53,6 +53,7 @@ class Lab:
     run: dict[str, Any] = field(default_factory=dict)  # for `lab run`: prompt, max_tokens, settings of the engine
     in_interpreter: bool = False  # its kernels run under TRITON_INTERPRET=1
     call_s: float = 2.0  # seconds for one call of a student's code
+    strict: bool = False  # a task is all or nothing: no share for families and invariants
     form: str = "parts"  # or "cases": broken engines to be diagnosed (casework.py), in place of parts to be written
 
     @property

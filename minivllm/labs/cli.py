@@ -6,14 +6,25 @@ Must not know: how anything is checked.
 """
 
 import argparse
-import json
+import sys
 from pathlib import Path
-from typing import Any
+from types import MethodType
+from typing import Any, NoReturn
 
 from minivllm.errors import InputError
 
 USAGE_ERROR = 4
-GRADER_CHANGED = 3
+
+
+class LabParser(argparse.ArgumentParser):
+    """A parser that ends with status 4: 2 is for a student's file that can't be loaded.
+
+    vLLM: none, vLLM has no labs
+    """
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE_ERROR, f"{self.prog}: {message}\n")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,14 +32,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     vLLM: none, vLLM has no labs
     """
-    commands = parser.add_subparsers(title="lab commands", required=True, metavar="WHAT", dest="what")
+    parser.error = MethodType(LabParser.error, parser)  # it was made elsewhere
+    commands = parser.add_subparsers(
+        title="lab commands", required=True, metavar="WHAT", dest="what", parser_class=LabParser
+    )
 
     commands.add_parser("list", help="the labs, with times and points")
-    start = _with_lab(commands, "start", "a folder to work in: starter, README, your questions")
+    start = commands.add_parser("start", help="a folder to work in: starter, README, your questions")
+    start.add_argument("lab", nargs="?", metavar="NN", help="the number of a lab; left out with --all")
+    start.add_argument("dir", nargs="?", type=Path, metavar="DIR", help="default: my-labs/NN, or class/ for a class")
     start.add_argument(
         "--seed", default="practice", metavar="ID", help="your student id; it makes your questions yours"
     )
     start.add_argument("--salt", default="", help="of the course, as the instructor says")
+    start.add_argument("--all", action="store_true", help="every lab, in place of NN")
+    start.add_argument("--seed-file", type=Path, metavar="FILE", help="for a class: a folder for each id of the file")
     check = _with_lab(commands, "check", "grade what is there, and show what helps most")
     check.add_argument("--task", action="append", metavar="4.2", help="only this task; may be given again")
     check.add_argument("--json", type=Path, metavar="FILE", help="write the result for a program to read")
@@ -36,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--search", type=float, metavar="SECONDS", help="then look for workloads on which yours and the engine differ"
     )
     hint = _with_lab(commands, "hint", "one hint for a task", folder=False)
-    hint.add_argument("task", help="4.2")
+    hint.add_argument("task", nargs="?", metavar="TASK", help="4.2; without one, what there is")
     hint.add_argument("level", nargs="?", type=int, help="1 to 3; without it, the next one")
     hint.add_argument("--dir", type=Path, metavar="DIR", help="the folder that you work in")
     run = _with_lab(commands, "run", "generate text with your part in the real engine, and open its trace")
@@ -55,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     collect.add_argument("--csv", type=Path, metavar="FILE")
     regrade = commands.add_parser("regrade", help="check the starters of a folder again, and sign the results")
     regrade.add_argument("folder", type=Path)
-    regrade.add_argument("--salt", default="", help="of the course: the seeds are made anew from ids.txt")
+    regrade.add_argument("--salt", default="", help="of the course: the seeds are made anew from the folders' names")
+    regrade.add_argument("--strict", action="store_true", help="no share of a task's points for what is right in it")
     regrade.add_argument("--sign", metavar="KEY", help="sign the results with this key")
 
 
@@ -72,18 +91,22 @@ def run(arguments: argparse.Namespace) -> int:
 
     vLLM: none, vLLM has no labs
     """
-    import sys
-
     try:
         return globals()[f"_{arguments.what}"](arguments)
     except InputError as error:
         print(f"minivllm lab: {error}", file=sys.stderr)
-        return USAGE_ERROR
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "minivllm":
+            raise
+        print(f"minivllm lab: {error}. Install what the engine needs: pip install 'minivllm[engine]'", file=sys.stderr)
+    except OSError as error:  # a file that was named can't be read or written
+        print(f"minivllm lab: {error.strerror}: {error.filename}. Name a place that can be used.", file=sys.stderr)
+    return USAGE_ERROR
 
 
 def _folder(arguments: argparse.Namespace) -> tuple[Any, Path]:
     from minivllm.labs.catalog import get_lab
-    from minivllm.labs.work import default_folder
+    from minivllm.labs.folder import default_folder
 
     lab = get_lab(arguments.lab)
     return lab, arguments.dir or default_folder(lab)
@@ -104,7 +127,15 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    from minivllm.labs.work import start
+    if arguments.all and arguments.lab is not None:
+        if arguments.dir is not None:
+            raise InputError("--all takes no number of a lab, only a folder.")
+        arguments.lab, arguments.dir = None, Path(arguments.lab)
+    if arguments.lab is None and not arguments.all:
+        raise InputError("Which lab? `minivllm lab list` shows them; --all takes every one.")
+    if arguments.all or arguments.seed_file is not None:
+        return _start_many(arguments)
+    from minivllm.labs.folder import start
 
     lab, folder = _folder(arguments)
     start(lab, folder, arguments.seed, arguments.salt)
@@ -120,8 +151,29 @@ def _start(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _start_many(arguments: argparse.Namespace) -> int:
+    from minivllm.labs.catalog import every_lab, get_lab
+    from minivllm.labs.collect import CLASS, read_ids, start_class
+    from minivllm.labs.folder import start
+
+    labs = every_lab() if arguments.all else [get_lab(arguments.lab)]
+    if arguments.seed_file is not None:
+        for line in start_class(labs, arguments.dir or CLASS, read_ids(arguments.seed_file), arguments.salt):
+            print(line, flush=True)
+        return 0
+    folder = arguments.dir or Path("my-labs")
+    begun = [lab for lab in labs if (folder / lab.number / lab.begun_with).exists()]
+    for lab in labs:
+        if lab not in begun:
+            print(start(lab, folder / lab.number, arguments.seed, arguments.salt), flush=True)
+    if begun:
+        print(f"There already, and kept: {', '.join(lab.number for lab in begun)}")
+    return 0
+
+
 def _check(arguments: argparse.Namespace) -> int:
-    from minivllm.labs.report import as_json, exit_status, format_result
+    from minivllm.labs.report import format_result
+    from minivllm.labs.result import to_json
     from minivllm.labs.work import check
 
     lab, folder = _folder(arguments)
@@ -130,27 +182,33 @@ def _check(arguments: argparse.Namespace) -> int:
             lab.task(task)
     checked = check(lab, folder, arguments.task)
     place = "" if arguments.dir is None else str(folder.parent if folder.suffix == ".py" else folder)
-    print(format_result(checked.result, checked.questions, checked.trace, _next_step(lab, checked, place), place))
+    next_step = _next_step(lab, checked, place)
+    print(
+        format_result(checked.result, checked.questions, checked.trace, next_step, place, checked.file, checked.advice)
+    )
+    print("".join(f"  {line}\n" for line in checked.notices), end="")
     if not checked.intact:
         print("  The grader's own files were changed while it ran: this result is void.")
     if arguments.json is not None:
-        text = json.dumps(as_json(checked.result, checked.questions, **checked.facts), indent=1, sort_keys=True)
-        arguments.json.write_text(text + "\n", encoding="utf-8")
-    if arguments.search and checked.intact and exit_status(checked.result) == 0:
-        return _search(lab, folder, arguments.search)
-    return exit_status(checked.result) if checked.intact else GRADER_CHANGED
+        arguments.json.write_text(to_json(checked.file), encoding="utf-8")
+    if arguments.search and checked.intact:
+        if checked.file.exit == 0:
+            return _search(lab, folder, arguments.search)
+        print("  search: for code that passes all of this. First what is shown above.")
+    return checked.file.exit
 
 
 def _search(lab: Any, place: Path, seconds: float) -> int:
+    from minivllm.labs.folder import starter_in
     from minivllm.labs.judge import Subject
     from minivllm.labs.report import format_search
-    from minivllm.labs.search import search
-    from minivllm.labs.work import starter_in
+    from minivllm.labs.search import save_rung, search
 
     with Subject(lab, starter_in(lab, place)) as subject:
         found = search(lab, subject, seconds)
-    print(format_search(found))
-    return 0 if isinstance(found, int) else 1
+    path = None if isinstance(found, int) else save_rung(lab, found)
+    print(format_search(found, path))
+    return 0 if path is None else 1
 
 
 def _next_step(lab: Any, checked: Any, place: str) -> str:
@@ -165,16 +223,19 @@ def _next_step(lab: Any, checked: Any, place: str) -> str:
     if len(checked.result.tasks) < len(lab.tasks):
         return "Next: the other tasks"
     given = f"{lab.number} {place}".rstrip()
-    if any(question["status"] != "right" for question in checked.questions):
+    if any(question.status != "right" for question in checked.questions):
         return f"Next: minivllm lab run {given}, and the questions in questions.md"
     return f"Next: minivllm lab run {given}, then minivllm lab submit {given}"
 
 
 def _hint(arguments: argparse.Namespace) -> int:
-    from minivllm.labs.work import take_hint
+    from minivllm.labs.folder import take_hint, tell_hints
 
     lab, folder = _folder(arguments)
-    print(take_hint(lab, folder, arguments.task, arguments.level))
+    if arguments.task is None:
+        print(tell_hints(lab, folder))
+    else:
+        print(take_hint(lab, folder, arguments.task, arguments.level))
     return 0
 
 
@@ -189,27 +250,27 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _questions(arguments: argparse.Namespace) -> int:
     from minivllm.labs import seeds
-    from minivllm.labs.work import read_note
+    from minivllm.labs.folder import read_note
 
     lab, folder = _folder(arguments)
     if lab.form == "cases":
         raise InputError(f"Lab {lab.number} has no questions; its cases are in {folder / 'cases'}.")
-    seed = int(read_note(lab, folder)["seed"], 16)
+    seed = int(read_note(lab, folder).seed, 16)
     print(seeds.format_questions(lab, seeds.ask(lab, seed)))
     return 0
 
 
 def _submit(arguments: argparse.Namespace) -> int:
-    from minivllm.labs.report import as_json, exit_status
+    from minivllm.labs.result import to_json
     from minivllm.labs.work import check
 
     lab, folder = _folder(arguments)
     checked = check(lab, folder)
-    result = as_json(checked.result, checked.questions, **checked.facts)
     target = arguments.out or (folder if folder.is_dir() else folder.parent) / f"lab-{lab.number}.json"
-    target.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    print(f"{result['total']}/{result['max']} points: {target}")
-    return exit_status(checked.result) if checked.intact else GRADER_CHANGED
+    target.write_text(to_json(checked.file), encoding="utf-8")
+    print(f"{checked.file.total}/{checked.file.max} points: {target}")
+    print("".join(f"  {line}\n" for line in checked.notices), end="")
+    return checked.file.exit
 
 
 # ---------------------------------------------------------------------- for instructors
@@ -219,21 +280,24 @@ def _build(arguments: argparse.Namespace) -> int:
     import os
 
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: wrong kernels are measured as Python
-    from minivllm.labs.build import build, build_notebook, stale
-    from minivllm.labs.catalog import every_lab, get_lab
+    from minivllm.labs.build import build, build_notebook, build_schema, refused_questions, stale, stale_schema
+    from minivllm.labs.catalog import every_lab, find_root, get_lab
 
     labs = [get_lab(number, begun=True) for number in arguments.labs] or every_lab()
-    if not arguments.check:
-        for lab in labs:
-            for line in [
-                *(build(lab) if lab.form == "parts" else []),
-                *([build_notebook(lab)] if arguments.notebook else []),
-            ]:
-                print(line, flush=True)
-        return 0
-    found = [line for lab in labs for line in stale(lab)]
-    print("\n".join(found) or f"{len(labs)} labs are up to date")
-    return 1 if found else 0
+    if arguments.check:
+        found = [*stale_schema(find_root()), *(line for lab in labs for line in stale(lab))]
+        print("\n".join(found) or f"{len(labs)} labs are up to date")
+        return 1 if found else 0
+    print(build_schema(find_root()))
+    refused = []
+    for lab in labs:
+        lines = build(lab) if lab.form == "parts" else []
+        if arguments.notebook:
+            lines.append(build_notebook(lab))
+        print("".join(f"{line}\n" for line in lines), end="", flush=True)
+        refused += refused_questions(lab) if lab.form == "parts" else []
+    print("".join(f"{line}\n" for line in refused), end="")
+    return 1 if refused else 0
 
 
 def _collect(arguments: argparse.Namespace) -> int:
@@ -246,6 +310,8 @@ def _collect(arguments: argparse.Namespace) -> int:
 def _regrade(arguments: argparse.Namespace) -> int:
     from minivllm.labs.collect import regrade
 
-    for line in regrade(arguments.folder, arguments.salt, arguments.sign):
+    all_graded = True
+    for line, graded in regrade(arguments.folder, arguments.salt, arguments.sign, arguments.strict):
         print(line, flush=True)
-    return 0
+        all_graded &= graded
+    return 0 if all_graded else 1

@@ -1,7 +1,8 @@
 """Evidence: recorded decisions of vLLM, and the comparison of a student's run with them.
 
 Owns: which recordings count, the order of cases, and how a difference becomes a Failure.
-Interface: ladder, families, recorded_check, ladder_check, unit_failure, error_failure.
+Interface: ladder, families, recorded_check, ladder_check, invariant_check, known_bug_check, unit_failure,
+error_failure.
 Must not know: labs, points, students.
 """
 
@@ -21,13 +22,14 @@ LADDER = Path("traces/labs/ladder.json.gz")
 LADDER_MORE = Path("traces/labs/ladder-more.json.gz")
 SCHEDULER = Path("traces/vllm-0.22.0/vllm-0.22.0-scheduler.json.gz")
 HARD = Path("traces/vllm-0.22.0/vllm-0.22.0-scheduler-hard.json.gz")
+KNOWN_BUG = Path("traces/vllm-0.22.0/vllm-0.22.0-known-bug.json.gz")
 RECORDED = "recorded from vLLM 0.22.0"
 ENGINE = "the engine, and the docstring"
 EXTRA_STEPS = 20  # a run may take so many steps more than vLLM did, before it counts as endless
 BOUNDARIES = {
     "scheduler.add_request": "B9 add_request",
     "schedule": "B10 schedule",
-    "update_from_output": "B19 update_from_output",
+    "update_from_output": "B21 update_from_output",
     "finish_requests": "B26 finish_requests",
 }
 
@@ -132,6 +134,29 @@ def invariant_check(*names: str) -> Callable[[Ask], Outcome]:
     return run
 
 
+def known_bug_check(ask: Ask) -> Outcome:
+    """A check for the stretch: every rule holds on the workloads in which vLLM 0.22.0 itself breaks K2 (trap 62).
+
+    vLLM: none, vLLM has no labs
+    """
+    outcome = Outcome()
+    workloads = load(find_root() / KNOWN_BUG).workloads
+    answers = ask.student_many("observe:run_workload", [asked_of(workload, state=True) for workload in workloads])
+    for workload, observation in zip(workloads, answers, strict=False):
+        if ends_the_check(observation, outcome):
+            return outcome
+        failure, case = None, f"workload {workload['name']}"
+        broken = first_broken(workload, states_of(observation), ended=observation.error is None)
+        if broken is not None:
+            told = words.tell_workload(workload)
+            failure = Failure("invariant", case, size_of(workload), told, "the rule holds", broken.tell())
+            failure.rule, failure.step, failure.where = broken.rule, broken.step, f"step {broken.step}"
+        elif observation.error is not None:
+            failure = error_failure(observation.error, case, words.tell_workload(workload), size_of(workload))
+        outcome.add(None, failure)
+    return outcome
+
+
 def ends_the_check(observation: Observation, outcome: Outcome) -> bool:
     """Whether the task is not written yet; then there is nothing more to check.
 
@@ -188,7 +213,7 @@ def judge_workload(workload: Workload, observation: Observation, case: str) -> F
     else:
         failure.expected = f"the end, after {len(workload['steps'])} steps"
         failure.says = RECORDED
-    failure.where = f"step {len(seen)}"
+    failure.where, failure.step = f"step {len(seen)}", len(seen)
     failure.before = words.tell_state(_state_before(workload, len(seen)))
     failure.trace_of = {"workload": workload, "step": len(seen)}
     return failure
@@ -224,6 +249,7 @@ def _failure(
         got="",
         says=RECORDED,
         trace_of={"workload": workload, "step": step},
+        step=step,
     )
     if difference is not None and difference.index == step:
         field = difference.field.partition("[")[0].partition(".")[0]
@@ -285,7 +311,7 @@ def error_failure(error: dict[str, Any], case: str, told: str, size: int) -> Fai
     kind = "hang" if error["kind"] in ("hang", "endless") else "crash"
     line = f"starter.py:{error['line']}   {error['text']}" if error["line"] else ""
     if error["kind"] == "hang":
-        got = "stopped: it did not come back"
+        got = f"stopped after {error['message']}: it did not come back"
         if error["state"]:
             got += f". State then: {error['state']}"
     elif error["kind"] == "endless":
@@ -322,7 +348,12 @@ def unit_failure(
             failure.where = f"after {len(observation.seen)} of {len(expected)} observations"
         return failure
     got = observation.seen if observation.error else observation.value
-    where, wanted, found = tell(expected, got) if tell is not None else ("", _brief(expected), _brief(got))
+    if tell is not None:
+        where, wanted, found = tell(expected, got)
+    else:
+        if isinstance(expected, list) and isinstance(got, list):
+            expected, got = words.shorten(expected, got)
+        where, wanted, found = "", _brief(expected), _brief(got)
     return Failure("structure", case, size, told, wanted, found, where=where, says=says)
 
 

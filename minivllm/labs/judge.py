@@ -1,39 +1,23 @@
 """The judge: the parent's side. It holds the expectations, asks the child, compares, and gives points.
 
-Owns: the child process and its limits, what a check and its outcome are, how points are given.
-Interface: Check, Outcome, Failure, Ask, Subject, grade, TaskResult, LabResult.
+Owns: what a check and its outcome are, how points are given.
+Interface: Check, Outcome, Failure, Ask, grade, TaskResult, LabResult; Subject, Limits and Observation of subject.py.
 Must not know: what a lab is about (labNN.py says what is asked and expected), or how results are shown (report.py).
 """
 
-import gc
 import hashlib
 import importlib
 import json
-import os
-import select
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minivllm.labs import child as child_module
-from minivllm.labs.catalog import Lab
-from minivllm.labs.child import GRACE_SECONDS, Parts, observer, read_message, write_message
+from minivllm.labs.catalog import Lab, TaskText
+from minivllm.labs.child import WHOLE_FILE, observer
+from minivllm.labs.subject import Limits, Observation, Subject
 
-PACKAGE_PARENT = Path(__file__).resolve().parent.parent.parent
-BOOT = "import sys; sys.path[:] = {paths!r}; from minivllm.labs.child import main; main()"
-LOAD_SECONDS = 20.0
-OUTPUT_LINES = 40
-TOGETHER = 64  # inputs in one message
-PATIENCE = 4  # so many limits, by the clock, for a message: the child's own alarm counts processor time
-DEADLY = ("killed", "exit", "gone")
 KINDS = ("crash", "hang", "invariant", "decision", "structure")  # of equal inputs, in the order of showing
 
 
@@ -61,11 +45,15 @@ class Failure:
     looks_like: str = ""
     trace_of: dict[str, Any] | None = None  # the workload whose trace shows it, and the step
     hint: str = ""  # the task whose hints help; "" for its own
+    step: int | None = None  # of the workload, from 0
+    event: int | None = None  # in the trace that is shown with it
 
 
 @dataclass(slots=True)
 class Outcome:
     """What a check found. families: family -> all its cases are right; a check without families is all or nothing.
+
+    left_out: the check that it needs, and that something is wrong in; then nothing was asked.
 
     vLLM: none, vLLM has no labs
     """
@@ -76,6 +64,7 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)  # one short mark per case that always runs: the fingerprint
     not_written: str = ""  # the label of the task's first body that is missing
+    left_out: str = ""
 
     def add(self, mark: str | None, failure: Failure | None) -> None:
         """Count one case. mark: None for a case that does not always run."""
@@ -90,7 +79,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a task. run: asks, compares, and says what it found.
+    """One check of a task. run: asks, compares, and says what it found. needs: checks without which it says nothing.
 
     vLLM: none, vLLM has no labs
     """
@@ -99,30 +88,7 @@ class Check:
     title: str
     points: int
     run: Callable[["Ask"], Outcome]
-
-
-@dataclass(slots=True)
-class Observation:
-    """What the child answered. error: None, or kind, type, message, line, text, function, state.
-
-    vLLM: none, vLLM has no labs
-    """
-
-    value: Any
-    error: dict[str, Any] | None
-    seen: list[Any]
-
-    @property
-    def ends_it(self) -> bool:
-        """Whether nothing more was asked after it."""
-        return self.error is not None and self.error["kind"] in ("hang", "not_written", *DEADLY)
-
-    @property
-    def mark(self) -> str:
-        """A short mark of what was seen: equal marks, equal behaviour."""
-        what = [self.error["kind"], self.error["type"]] if self.error else self.value
-        seen = self.seen if self.error else None
-        return hashlib.sha256(json.dumps([what, seen], sort_keys=True).encode()).hexdigest()[:8]
+    needs: tuple[str, ...] = ()
 
 
 class Ask:
@@ -158,193 +124,6 @@ def as_sent(value: Any) -> Any:
     import msgspec
 
     return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
-
-
-# ---------------------------------------------------------------------- the child
-
-
-@dataclass(slots=True)
-class Limits:
-    """Seconds for a call, and for importing the student's file.
-
-    vLLM: none, vLLM has no labs
-    """
-
-    call_s: float = 2.0
-    load_s: float = LOAD_SECONDS
-
-
-class Subject:
-    """A student's file in a child process, started when it is first asked and again after a hang or a crash.
-
-    fork: take a copy of this process instead of a fresh interpreter; for tests, which grade hundreds of files.
-
-    vLLM: none, vLLM has no labs
-    """
-
-    def __init__(self, lab: Lab, path: Path, limits: Limits | None = None, fork: bool = False) -> None:
-        self.lab = lab
-        self.limits = limits or Limits(call_s=lab.call_s)
-        # a copy of a process that has imported triton for a GPU can't interpret kernels
-        self.fork = fork and (not lab.in_interpreter or os.environ.get("TRITON_INTERPRET") == "1")
-        self.folder = Path(tempfile.mkdtemp(prefix="minivllm-lab-"))
-        self.file = self.folder / "starter.py"
-        shutil.copyfile(path, self.file)
-        self.pid: int | None = None
-        self.load_error: dict[str, Any] | None = None
-
-    def __enter__(self) -> "Subject":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def load(self) -> dict[str, Any] | None:
-        """Import the file; returns the error if that fails."""
-        self._start()
-        answer = self._ask(
-            {"do": "load", "lab": str(self.lab.folder / "lab.toml"), "path": str(self.file)}, self.limits.load_s
-        )
-        self.load_error = answer.get("error")
-        return self.load_error
-
-    def call_many(self, task_id: str, name: str, inputs: Sequence[Any]) -> Iterator[Observation]:
-        """Run an observer in the child, on each input within the limit of one call."""
-        for start in range(0, len(inputs), TOGETHER):
-            part = inputs[start : start + TOGETHER]
-            answers = self._call(task_id, name, part)
-            if len(part) > 1 and answers[-1].error is not None and answers[-1].error["kind"] in DEADLY:
-                answers = []  # which of them it was: one at a time
-                for asked in part:
-                    answers += self._call(task_id, name, [asked])
-                    if answers[-1].ends_it:
-                        break
-            yield from answers
-            if answers[-1].ends_it:
-                return
-
-    def _call(self, task_id: str, name: str, inputs: Sequence[Any]) -> list[Observation]:
-        if self.pid is None:
-            self.load()
-        if self.load_error is not None:
-            return [Observation(None, self.load_error, [])]
-        limit = self.limits.call_s
-        request = {"do": "call", "task": task_id, "observer": name, "inputs": list(inputs), "limit_s": limit}
-        answer = self._ask(request, limit * PATIENCE + GRACE_SECONDS)
-        answers = answer.get("answers") or [answer]
-        error = answers[-1].get("error")
-        if error is not None and error["kind"] in ("hang", *DEADLY):
-            self._stop()  # its state can't be trusted any more
-        return [Observation(one.get("ok"), one.get("error"), one.get("seen", [])) for one in answers]
-
-    def output(self) -> list[str]:
-        """The last lines that the student's code printed."""
-        path = self.folder / "output.txt"
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()[-OUTPUT_LINES:] if path.exists() else []
-
-    def close(self) -> None:
-        """End the child and remove the folder."""
-        self._stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    # ------------------------------------------------------------------ the process
-
-    def _start(self) -> None:
-        requests_out, requests_in = os.pipe()
-        answers_out, answers_in = os.pipe()
-        if self.fork:
-            self.pid = os.fork()
-            if self.pid == 0:
-                os.close(requests_in)
-                os.close(answers_out)
-                _be_child(requests_out, answers_in, self.folder)
-        else:
-            arguments = [str(requests_out), str(answers_in), str(self.folder)]
-            # what this process finds, but nothing relative: an isolated interpreter takes no PYTHONPATH
-            # (an editable install leaves a word in the path, by which it finds packages without __init__.py)
-            found = (path for path in sys.path if Path(path).is_absolute() or path.startswith("__editable__"))
-            paths = [str(PACKAGE_PARENT), *found]
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-B", "-c", BOOT.format(paths=paths), *arguments],
-                pass_fds=(requests_out, answers_in),
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-            )
-            self.pid = self.process.pid
-        os.close(requests_out)
-        os.close(answers_in)
-        self.requests, self.answers = requests_in, answers_out
-
-    def _environment(self) -> dict[str, str]:
-        folder = str(self.folder)
-        environment = {"PATH": os.environ.get("PATH", ""), "HOME": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "1"}
-        return environment | ({"TRITON_INTERPRET": "1"} if self.lab.in_interpreter else {"LANG": "C.UTF-8"})
-
-    def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        try:
-            write_message(self.requests, request)
-        except BrokenPipeError:
-            return {"error": self._gone()}
-        deadline = time.monotonic() + limit_s
-        ready, _, _ = select.select([self.answers], [], [], max(deadline - time.monotonic(), 0))
-        if not ready:
-            self._stop()
-            return {
-                "error": _error(
-                    "gone" if len(request.get("inputs", ())) > 1 else "hang", f"no answer within {limit_s:g} s"
-                )
-            }
-        answer = read_message(self.answers)
-        return answer if answer is not None else {"error": self._gone()}
-
-    def _gone(self) -> dict[str, Any]:
-        """The child has ended before it answered: say how."""
-        status = self._stop(patience_s=1.0)
-        if os.WIFSIGNALED(status):
-            name = signal.Signals(os.WTERMSIG(status)).name
-            return _error("killed", f"the process was killed by {name} before it answered")
-        return _error("exit", f"the process ended with status {os.WEXITSTATUS(status)} before it answered")
-
-    def _stop(self, patience_s: float = 0.0) -> int:
-        """End the child and what it has started; returns its wait status."""
-        if self.pid is None:
-            return 0
-        pid, self.pid = self.pid, None
-        deadline = time.monotonic() + patience_s
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        while not ended and time.monotonic() < deadline:
-            time.sleep(0.01)
-            ended, status = os.waitpid(pid, os.WNOHANG)
-        if not ended:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)  # it may not lead its group yet
-            _, status = os.waitpid(pid, 0)
-        else:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # what it has started
-        if not self.fork:
-            self.process.returncode = status
-        os.close(self.requests)
-        os.close(self.answers)
-        return status
-
-
-def _be_child(requests: int, answers: int, folder: Path) -> None:
-    """Never returns."""
-    try:
-        gc.freeze()  # what was inherited stays as it is: collecting it would cost the student's time
-        child_module.limit_this_process(str(folder))
-        if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)  # the threads of its parent have not come along
-        child_module.serve(requests, answers)
-    finally:
-        os._exit(0)
-
-
-def _error(kind: str, message: str) -> dict[str, Any]:
-    return {"kind": kind, "type": kind, "message": message, "line": 0, "text": "", "function": "", "state": ""}
 
 
 # ---------------------------------------------------------------------- results
@@ -394,6 +173,8 @@ class LabResult:
     load_error: dict[str, Any] | None = None
     output: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    borrowed: dict[str, str] = field(default_factory=dict)  # symbol that is not own work -> why
+    stretch: list[CheckResult] = field(default_factory=list)  # counts nothing; asked once all points are there
 
     @property
     def points(self) -> int:
@@ -417,6 +198,14 @@ def checks_of(lab: Lab) -> dict[str, tuple[Check, ...]]:
     return importlib.import_module(f"minivllm.labs.lab{lab.number}").CHECKS
 
 
+def stretch_of(lab: Lab) -> tuple[Check, ...]:
+    """Checks of the whole file that count nothing, if labNN.py has any: what "Further" of the README asks for.
+
+    vLLM: none, vLLM has no labs
+    """
+    return getattr(importlib.import_module(f"minivllm.labs.lab{lab.number}"), "STRETCH", ())
+
+
 def grade(
     lab: Lab,
     path: Path,
@@ -424,29 +213,42 @@ def grade(
     limits: Limits | None = None,
     fork: bool = False,
     thorough: bool = True,
-    refused: dict[str, str] | None = None,
+    borrowed: Mapping[str, str] | None = None,
 ) -> LabResult:
     """Run the checks of a lab on a student's file.
 
-    tasks: only these. thorough=False: once something has failed, what leaves no marks may be spared. refused: tasks
-    that count nothing, with the reason (originality.py).
+    tasks: only these. thorough=False: once something has failed, what leaves no marks may be spared. borrowed: symbols
+    whose tasks count nothing, with the reason (originality.py); the child finds more of them.
 
     vLLM: none, vLLM has no labs
     """
     started = time.monotonic()
-    result = LabResult(lab)
+    result = LabResult(lab, borrowed=dict(borrowed or {}))
     checks = checks_of(lab)
     with Subject(lab, path, limits, fork) as subject:
         result.load_error = subject.load()
         if result.load_error is None:
+            more = {symbol: why for symbol, why in subject.borrowed.items() if symbol not in result.borrowed}
+            result.borrowed |= more  # behind those whose reason names the line
             for task in lab.tasks:
                 if tasks is None or task.id in tasks:
-                    ask = Ask(subject, lab, task.id, thorough)
-                    outcomes = _run_checks(checks[task.id], ask)
-                    result.tasks.append(_task_result(task, outcomes, (refused or {}).get(task.id, "")))
+                    outcomes = _run_checks(checks[task.id], Ask(subject, lab, task.id, thorough))
+                    graded = _task_result(task, outcomes, _refusal(task, result.borrowed))
+                    result.tasks.append(_all_or_nothing(graded) if lab.strict else graded)
+            if result.points == result.max:
+                ask = Ask(subject, lab, WHOLE_FILE, thorough)
+                result.stretch = [CheckResult(check, check.run(ask), 0) for check in stretch_of(lab)]
         result.output = subject.output()
     result.seconds = time.monotonic() - started
     return result
+
+
+def _refusal(task: TaskText, borrowed: Mapping[str, str]) -> str:
+    """Why a task counts nothing; nothing when it is own work. A symbol of a task may be a class, whole."""
+    for symbol, reason in borrowed.items():
+        if any(symbol == graded or symbol.startswith(f"{graded}.") for graded in task.symbols):
+            return reason
+    return ""
 
 
 def _run_checks(checks: Sequence[Check], ask: Ask) -> list[tuple[Check, Outcome]]:
@@ -455,24 +257,43 @@ def _run_checks(checks: Sequence[Check], ask: Ask) -> list[tuple[Check, Outcome]
     for check in checks:
         failed = any(outcome.failures for _, outcome in done)
         spared = failed and not ask.thorough and getattr(check.run, "leaves_no_marks", False)
-        done.append((check, Outcome() if spared else check.run(ask)))
+        missed = [other.id for other, outcome in done if other.id in check.needs and outcome.passed < outcome.cases]
+        if missed:
+            done.append((check, Outcome(left_out=missed[0])))
+        else:
+            done.append((check, Outcome() if spared else check.run(ask)))
     return done
 
 
-def _task_result(task: Any, outcomes: list[tuple[Check, Outcome]], refused: str) -> TaskResult:
+def _task_result(task: TaskText, outcomes: list[tuple[Check, Outcome]], refused: str) -> TaskResult:
     results = [CheckResult(check, outcome, 0 if refused else points_of(check, outcome)) for check, outcome in outcomes]
     points = sum(result.points for result in results)
-    failures = [failure for _, outcome in outcomes for failure in outcome.failures]
-    if refused:
-        status = "refused"
-    elif any(outcome.not_written for _, outcome in outcomes):
-        status = "not_written"
-    elif points == task.points:
-        status = "pass"
-    else:
-        kinds = {failure.kind for failure in failures}
-        status = "timeout" if "hang" in kinds else "crash" if "crash" in kinds else "fail"
+    status = status_of([outcome for _, outcome in outcomes], points == task.points, refused)
     return TaskResult(task.id, task.title, points, task.points, status, results, refused)
+
+
+def _all_or_nothing(task: TaskResult) -> TaskResult:
+    """The same, without a share for what is right in a task that is not."""
+    if task.points < task.max:
+        task.points = 0
+        for result in task.checks:
+            result.points = 0
+    return task
+
+
+def status_of(outcomes: Sequence[Outcome], passed: bool, refused: str = "") -> str:
+    """pass, fail, not_written, crash, timeout or refused: of a task, or of one check.
+
+    vLLM: none, vLLM has no labs
+    """
+    if refused:
+        return "refused"
+    if any(outcome.not_written for outcome in outcomes):
+        return "not_written"
+    if passed:
+        return "pass"
+    kinds = {failure.kind for outcome in outcomes for failure in outcome.failures}
+    return "timeout" if "hang" in kinds else "crash" if "crash" in kinds else "fail"
 
 
 def points_of(check: Check, outcome: Outcome) -> int:
@@ -504,4 +325,16 @@ def fingerprint(task: TaskResult) -> str | None:
     return hashlib.sha256(json.dumps(marks).encode()).hexdigest()[:16]
 
 
-__all__ = ["Ask", "Check", "Failure", "LabResult", "Limits", "Outcome", "Parts", "Subject", "TaskResult", "grade"]
+__all__ = [
+    "Ask",
+    "Check",
+    "CheckResult",
+    "Failure",
+    "LabResult",
+    "Limits",
+    "Observation",
+    "Outcome",
+    "Subject",
+    "TaskResult",
+    "grade",
+]

@@ -1,5 +1,8 @@
 """Lab 01: what is asked about messages, and what is expected."""
 
+import struct
+from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -7,12 +10,13 @@ import msgspec
 from minivllm.engine import messages
 from minivllm.engine.messages import EngineCoreRequestType, FinishReason
 from minivllm.labs import evidence
-from minivllm.labs.judge import Ask, Check, Failure, Outcome
-from minivllm.labs.words import count
+from minivllm.labs.judge import Ask, Check, Failure, Outcome, as_sent
+from minivllm.labs.two_processes import CONFIG, talked
+from minivllm.labs.words import count, tell_list
 
 DECLARED = ("SamplingParams", "EngineCoreRequest", "EngineCoreOutput")
 WIDTH = 16  # bytes that are shown
-BY_HAND = "a writer of 15 lines, from the engine's fields"
+BY_HAND = "a writer of 20 lines, from the engine's fields"
 REQUEST = {
     "request_id": "0-9fe85104",
     "prompt_token_ids": [1, 300, 49151],
@@ -44,9 +48,31 @@ def written_by_hand(kind: int, fields: dict[str, Any]) -> list[Any] | dict[str, 
     """
     if kind == 0:
         return fields
-    struct = getattr(messages, DECLARED[kind])
-    defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
-    return [fields[name] if name in fields else defaults[name] for name in struct.__struct_fields__]
+    declared = getattr(messages, DECLARED[kind])
+    defaults = dict(zip(reversed(declared.__struct_fields__), reversed(declared.__struct_defaults__), strict=False))
+    return [fields[name] if name in fields else defaults[name] for name in declared.__struct_fields__]
+
+
+def packed(value: Any) -> bytes:
+    """msgpack by hand: None, integers from 0 on, floats, texts of less than 256 bytes, lists and maps of at most 15.
+
+    vLLM: none, vLLM has no labs
+    """
+    match value:
+        case None:
+            return b"\xc0"
+        case bool():
+            return b"\xc3" if value else b"\xc2"
+        case int():
+            size = next(size for size, bits in ((0, 7), (1, 8), (2, 16), (4, 32), (8, 64)) if value < 1 << bits)
+            return bytes([0xCB + size.bit_length()]) * bool(size) + value.to_bytes(size or 1, "big")
+        case float():
+            return b"\xcb" + struct.pack(">d", value)
+        case str():
+            data = value.encode()
+            return bytes([0xA0 + len(data)] if len(data) < 32 else [0xD9, len(data)]) + data
+    items = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
+    return bytes([(0x80 if isinstance(value, dict) else 0x90) + len(value)]) + b"".join(map(packed, items))
 
 
 def check_bytes(ask: Ask) -> Outcome:
@@ -60,7 +86,7 @@ def check_bytes(ask: Ask) -> Outcome:
     for (name, kind, fields), answer in zip(ENCODED, answers, strict=False):
         if evidence.ends_the_check(answer, outcome):
             return outcome
-        expected = msgspec.msgpack.encode(written_by_hand(kind, fields)).hex(" ")
+        expected = packed(written_by_hand(kind, fields)).hex(" ")
         told = f"{DECLARED[kind]}({', '.join(f'{key}={value!r}' for key, value in fields.items())})"
         failure = evidence.unit_failure(
             answer, expected, case=name, told=told, size=len(fields), tell=_tell_bytes, says=BY_HAND
@@ -89,13 +115,13 @@ def check_shorter(ask: Ask) -> Outcome:
     outcome = Outcome()
     inputs, expected = [], []
     for kind, sent in SHORTER:
-        struct = getattr(messages, DECLARED[kind])
+        declared = getattr(messages, DECLARED[kind])
         fields = REQUEST if kind == 1 else {"request_id": "r", "new_token_ids": [5]}
         values = [*written_by_hand(kind, fields), "from a later version"][:sent]
         data = msgspec.msgpack.encode(values).hex()
-        names = [name for name in struct.__struct_fields__ if name != "sampling_params"]
+        names = [name for name in declared.__struct_fields__ if name != "sampling_params"]
         inputs.append({"type": kind, "data": data, "names": names})
-        full = dict(zip(struct.__struct_fields__, written_by_hand(kind, fields), strict=True))
+        full = dict(zip(declared.__struct_fields__, written_by_hand(kind, fields), strict=True))
         expected.append({name: full[name] for name in names})
     answers = ask.student_many("observe_wire:declared", inputs)
     for (kind, sent), key, answer in zip(SHORTER, expected, answers, strict=False):
@@ -381,6 +407,81 @@ def _tell_message(message: dict[str, Any]) -> str:
     return f"call {message['call']} {ended}"
 
 
+# ---------------------------------------------------------------------- 1.4: two processes
+
+
+def _talk(requests: list[tuple[int, int]], acts: list[list[Any]]) -> dict[str, Any]:
+    """A conversation about requests with so many tokens of prompt and output."""
+    made = [
+        {"id": f"r{number}", "prompt": [10 + number] * num_prompt, "output": list(range(num_output))}
+        for number, (num_prompt, num_output) in enumerate(requests)
+    ]
+    return {"config": CONFIG, "requests": made, "acts": acts}
+
+
+TALKS = (
+    ("one request", _talk([(3, 2)], [[0, "add", "r0"]])),
+    ("a call while nothing runs", _talk([(3, 1)], [[0, "add", "r0"], [1, "reset", ""]])),
+    (
+        "three requests, of which one is given up, and a call",
+        _talk(
+            [(5, 5), (14, 7), (3, 2)],
+            [[0, "add", "r0"], [0, "add", "r1"], [2, "add", "r2"], [3, "abort", "r1"], [4, "reset", ""]],
+        ),
+    ),
+)
+ACTS = {"add": "ADD {}", "abort": "ABORT {}", "reset": "the call reset_prefix_cache"}
+
+
+@cache
+def expected_talks() -> tuple[dict[str, Any], ...]:
+    """What the engine's own parts do with the conversations."""
+    return tuple(as_sent(talked({}, case, [])) for _, case in TALKS)
+
+
+def check_two_processes(ask: Ask) -> Outcome:
+    """A caller and a core in two processes, which take turns: what is taken in, and which messages cross, in order.
+
+    vLLM: none, vLLM has no labs
+    """
+    outcome = Outcome()
+    answers = ask.student_many("two_processes:talked", [case for _, case in TALKS])
+    for number, answer in enumerate(answers):
+        if evidence.ends_the_check(answer, outcome):
+            return outcome
+        name, case = TALKS[number]
+        acts = [f"after {count(n, 'message')} {ACTS[what].format(req_id)}" for n, what, req_id in case["acts"]]
+        lengths = [f"{one['id']} {len(one['prompt'])} and {len(one['output'])}" for one in case["requests"]]
+        told = f"tokens of prompt and output: {', '.join(lengths)}; {', '.join(acts)}"
+        failure = evidence.unit_failure(
+            answer, expected_talks()[number], case=name, told=told, size=40 + number, tell=_tell_talk
+        )
+        outcome.add(answer.mark, failure)
+    return outcome
+
+
+def _tell_talk(expected: dict[str, Any], got: Any) -> tuple[str, str, str]:
+    """The first that differs: what was taken in, the answers to calls, the last word, or the messages on the way."""
+    if not isinstance(got, dict):
+        return "", f"{count(len(expected['taken']), 'message')} taken in", f"{count(len(got), 'message')} taken in"
+    name = next((name for name in expected if expected[name] != got[name]), "messages")
+    if name not in ("taken", "messages"):
+        where = {"calls": "answers to calls", "last_word": "the core's last word"}[name]
+        return where, str(expected[name]), str(got[name])
+    pairs = list(zip_longest(expected[name], got[name]))
+    place = next((number for number, (one, other) in enumerate(pairs) if one != other), 0)
+    where = "taken in" if name == "taken" else "crossing"
+    words = ["nothing" if one is None else _tell_crossing(one) for one in pairs[place]]
+    return f"message {place} {where}", *words
+
+
+def _tell_crossing(message: Any) -> str:
+    if isinstance(message, dict):
+        return f"outputs {message}"
+    by, kind, req_ids = message
+    return f"{kind} {tell_list(req_ids)} of the {by}"
+
+
 CHECKS = {
     "1.1": (
         Check("bytes", "bytes of messages", 10, check_bytes),
@@ -395,7 +496,8 @@ CHECKS = {
         Check("routing", "the queues of the core", 6, check_routing),
     ),
     "1.4": (
-        Check("last words", "the core's last word", 4, check_last_words),
-        Check("answers", "who gets what", 11, check_answers),
+        Check("last words", "the core's last word", 3, check_last_words),
+        Check("answers", "who gets what", 8, check_answers),
+        Check("two processes", "a caller and a core that take turns", 4, check_two_processes),
     ),
 }

@@ -8,7 +8,13 @@ from minivllm.labs.judge import Ask, Check, Outcome
 from minivllm.labs.words import count, tell_list, tell_state
 
 # what is sampled at once: 10 is an ordinary token, 2 the end of text, 7 a stop id
-NEW = ([10], [2], [7], [10, 10], [2, 2], [7, 10], [10, 2], [2, 10, 10], [10, 10, 10])
+NEW = (
+    *([token] for token in (10, 2, 7)),
+    *([first, second] for first in (10, 2, 7) for second in (10, 2, 7)),
+    *([10, 10, 10], [10, 10, 2], [10, 2, 10], [2, 10, 10], [10, 7, 10], [7, 2, 10], [7, 10, 10], [10, 10, 7]),
+    *([10, 10, 10, 10], [10, 10, 10, 2], [10, 10, 2, 10], [10, 2, 10, 10], [2, 10, 10, 10]),
+    *([10, 7, 10, 2], [7, 7, 7, 7], [10, 10, 7, 10], [7, 10, 10, 10], [10, 10, 10, 7]),
+)
 RULES = (
     {"max_tokens": 5},
     {"max_tokens": 1},
@@ -40,7 +46,7 @@ ACTS: tuple[list[Any], ...] = (
 
 
 def check_tokens_at_once(ask: Ask) -> Outcome:
-    """U1: lists of one to three tokens, under ten sets of rules.
+    """U1: lists of one to four tokens, under ten sets of rules.
 
     vLLM: none, vLLM has no labs
     """

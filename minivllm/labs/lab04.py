@@ -181,7 +181,8 @@ CHECKS = {
         Check("ladder", "smallest workloads of vLLM", 5, evidence.ladder_check()),
     ),
     "4.4": (
-        Check("families", "recorded decisions", 10, evidence.recorded_check("prefix", "preempt", "priority", "hard")),
+        Check("ladder", "smallest workloads of vLLM", 2, evidence.ladder_check()),
+        Check("families", "recorded decisions", 8, evidence.recorded_check("prefix", "preempt", "priority", "hard")),
         Check("invariants", "rules on every step", 5, evidence.invariant_check("hard")),
     ),
 }

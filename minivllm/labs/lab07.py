@@ -9,11 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from minivllm.labs import evidence, observe_batch
+from minivllm.labs import evidence, observe_batch, tell_batch
 from minivllm.labs.catalog import find_root
 from minivllm.labs.judge import Ask, Check, Failure, Observation, Outcome
 from minivllm.labs.ladder import parse_rung
-from minivllm.labs.words import shorten, tell_list, tell_workload
+from minivllm.labs.words import tell_workload
 from minivllm.lockstep.recording import Workload, load, without_results
 
 ENGINE = Path("traces/vllm-0.22.0/vllm-0.22.0-engine.json")
@@ -34,7 +34,9 @@ FEW_ROWS = (  # in the notation of the ladder
     "B4 N9 S4 T8 M8: a>1, a>1, a>3, a>3",
     "B4 N9 S3 T8 M8: a>1, a>3, a>1, a>2",
     "B4 N9 S4 T8 M8: a>2, a>1, a>3, a>1, a>2, a>2",
+    "B4 N9 S4 T8 M8: a>1, a>3, a>1, a>3",
 )
+NO_ROWS = {"req_order": [], "block_table": [], "seq_lens": [], "num_scheduled_tokens": [], "query_start_loc": []}
 BEHIND = 100  # recorded steps are shown after all that is made by hand
 
 
@@ -108,10 +110,13 @@ def recorded() -> tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]:
     return tuple(found)
 
 
-def batch_check(name: str, arrays: tuple[str, ...], more: Callable[[dict[str, Any]], Any]) -> Callable[[Ask], Outcome]:
+def batch_check(
+    name: str, arrays: tuple[str, ...], told: Callable[[dict[str, Any]], str], pads: bool = False
+) -> Callable[[Ask], Outcome]:
     """A check of one function on batches made by hand, which the engine answers, and on all recorded steps.
 
-    more: a batch -> what is asked beside it (pad_to), or None.
+    arrays: what it returns, in the order of comparing. told: a batch as the function's arguments, in words.
+    pads: pad_to is asked for; no recorded step has any padding.
 
     vLLM: none, vLLM has no labs
     """
@@ -120,11 +125,12 @@ def batch_check(name: str, arrays: tuple[str, ...], more: Callable[[dict[str, An
         outcome = Outcome()
         cases = []
         for batch in handmade():
-            asked = batch | (more(batch) or {})
+            asked = batch | (_padding(batch) if pads else {})
             cases.append(("a batch made by hand", asked, ask.engine(name, asked), evidence.ENGINE, 0))
-        if not more(handmade()[0]):
+        if not pads:
             for case, batch, step in recorded():
-                cases.append((case, batch, {array: step[array] for array in arrays}, evidence.RECORDED, BEHIND))
+                expected = {array: step[array] for array in arrays} | {"changed": {}}
+                cases.append((case, batch, expected, evidence.RECORDED, BEHIND))
         answers = ask.student_many(name, [asked for _, asked, *_ in cases])
         for (case, asked, expected, says, behind), answer in zip(cases, answers, strict=False):
             if evidence.ends_the_check(answer, outcome):
@@ -133,51 +139,29 @@ def batch_check(name: str, arrays: tuple[str, ...], more: Callable[[dict[str, An
                 answer,
                 expected,
                 case=case,
-                told=_tell_batch(asked),
+                told=told(asked),
                 size=behind + len(asked["rows"]) + sum(row["scheduled"] for row in asked["rows"]),
                 says=says,
             )
-            if failure is not None and answer.error is None:
-                failure.where, failure.expected, failure.got = _tell_arrays(asked, expected, answer.value)
-            outcome.add(answer.mark, failure)
+            if failure is not None and answer.error is not None:
+                failure.expected = " · ".join(f"{array} {tell_batch.brief(expected[array])}" for array in arrays)
+            elif failure is not None:
+                failure.where, failure.expected, failure.got = tell_batch.tell_arrays(
+                    asked, arrays, expected, answer.value
+                )
+            outcome.add(_batch_mark(expected, answer), failure)
         return outcome
 
     return run
 
 
-def _tell_batch(asked: dict[str, Any]) -> str:
-    words = [
-        f"row {index}: {row['computed']} computed, {row['scheduled']} of this step, blocks {tell_list(row['blocks'])}"
-        for index, row in enumerate(asked["rows"])
-    ]
-    padding = f", pad_to {asked['pad_to']}" if asked.get("pad_to") else ""
-    return f"block size {asked['block_size']}{padding}; {'; '.join(words)}"
-
-
-def _tell_arrays(asked: dict[str, Any], expected: dict[str, Any], got: dict[str, Any]) -> tuple[str, str, str]:
-    """The first array that differs: where, expected and got."""
-    array = next(name for name in expected if expected[name] != got[name])
-    wanted, found = expected[array], got[array]
-    if not isinstance(found, list):
-        return array, tell_list(wanted), str(found)
-    where, why = array, ""
-    if array in ("slot_mapping", "input_ids", "positions") and len(wanted) == len(found):
-        place = next(index for index, (one, other) in enumerate(zip(wanted, found, strict=True)) if one != other)
-        where, why = _place(asked, array, place, wanted[place])
-    one, other = shorten(wanted, found)
-    return where, f"{array} {tell_list(one)}{why}", f"{array} {tell_list(other)}"
-
-
-def _place(asked: dict[str, Any], array: str, place: int, value: int) -> tuple[str, str]:
-    """Whose token stands at a place of the flat batch; for a slot also how it comes about."""
-    left, size = place, asked["block_size"]
-    for index, row in enumerate(asked["rows"]):
-        if left < row["scheduled"]:
-            position = row["computed"] + left
-            why = f": {value} = {value // size}·{size} + {value % size}" if array == "slot_mapping" else ""
-            return f"{array}[{place}], position {position} of row {index}", why
-        left -= row["scheduled"]
-    return f"{array}[{place}], which is padding", ""
+def _batch_mark(expected: dict[str, Any], answer: Observation) -> str:
+    """The first array that differs, and what is in it: what comes after it may follow from it."""
+    if answer.error is not None:
+        return answer.mark
+    got = answer.value
+    differs = [[name, got.get(name, got)] for name in expected if got.get(name) != expected[name]]
+    return hashlib.sha256(json.dumps(differs[:1]).encode()).hexdigest()[:8]
 
 
 def _padding(batch: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +173,8 @@ def _padding(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_small_rows(ask: Ask) -> Outcome:
-    """Workloads of a few rows, and the ladder's, step by step: who stands in which row, and what the row holds.
+    """Workloads of a few rows, and the ladder's, step by step: who stands in which row, what the row holds, and who is
+    remembered.
 
     vLLM: none, vLLM has no labs
     """
@@ -197,11 +182,11 @@ def check_small_rows(ask: Ask) -> Outcome:
     few = [parse_rung(f"L{61 + index} {line}") for index, line in enumerate(FEW_ROWS)]
     workloads = [*few, *evidence.ladder()]
     inputs = [{"workload": without_results("scheduler", workload)} for workload in workloads]
-    answers = ask.student_many("observe_batch:rows", inputs)
+    answers = ask.student_many("observe_batch:watched", inputs)
     for index, (workload, asked, answer) in enumerate(zip(workloads, inputs, answers, strict=False)):
         if evidence.ends_the_check(answer, outcome):
             return outcome
-        expected = ask.engine("observe_batch:rows", asked)
+        expected = ask.engine("observe_batch:watched", asked)
         case = f"few rows, case {index + 1}" if index < len(few) else f"ladder {workload['name']}"
         failure = _rows_failure(answer, expected, workload, case, evidence.ENGINE)
         outcome.add(_rows_mark(answer), failure)
@@ -216,16 +201,26 @@ def check_recorded_rows(ask: Ask) -> Outcome:
     outcome = Outcome()
     for scenario in scenarios():
         workload = observe_batch.workload_of(scenario)
-        answer = ask.student("observe_batch:rows", {"workload": workload})
+        answer = ask.student("observe_batch:watched", {"workload": workload})
         if evidence.ends_the_check(answer, outcome):
             return outcome
-        expected = [_recorded_rows(step) for step in scenario["steps"]]
-        failure = _rows_failure(answer, expected, workload, scenario["name"], evidence.RECORDED)
+        failure = _rows_failure(answer, _recorded_rows(scenario, answer), workload, scenario["name"], evidence.RECORDED)
         outcome.add(_rows_mark(answer), failure)
     return outcome
 
 
-def _recorded_rows(step: dict[str, Any]) -> dict[str, Any]:
+def _recorded_rows(scenario: Workload, answer: Observation) -> list[dict[str, Any]]:
+    """What was recorded of each plan. A plan without tokens, after the last end, was not: it has no rows."""
+    steps, expected = iter(scenario["steps"]), []
+    for entry in _seen(answer):
+        step = next(steps, None) if entry["plan"]["tokens"] else NO_ROWS
+        if step is None:
+            return expected
+        expected.append(_rows_of(step))
+    return expected + [_rows_of(step) for step in steps]
+
+
+def _rows_of(step: dict[str, Any]) -> dict[str, Any]:
     return {
         "rows": step["req_order"],
         "blocks": step["block_table"],
@@ -234,48 +229,46 @@ def _recorded_rows(step: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _seen(answer: Observation) -> list[dict[str, Any]]:
+    return answer.seen if answer.error else answer.value
+
+
 def _rows_mark(answer: Observation) -> str:
     """What was seen, and whether it crashed then: how it crashed is left out."""
-    seen = answer.seen if answer.error else answer.value
-    return hashlib.sha256(json.dumps([seen, answer.error is not None]).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps([_seen(answer), answer.error is not None]).encode()).hexdigest()[:8]
 
 
 def _rows_failure(answer: Observation, expected: list[Any], workload: Workload, case: str, says: str) -> Failure | None:
-    seen = answer.seen if answer.error else answer.value
-    if answer.error is None and seen == expected:
-        return None
-    size, told = evidence.size_of(workload | {"steps": expected}), tell_workload(workload)
+    """The first plan after which something differs, or which the code did not survive."""
+    seen, size, told = _seen(answer), evidence.size_of(workload | {"steps": expected}), tell_workload(workload)
     for step, (wanted, found) in enumerate(zip(expected, seen, strict=False)):
-        if wanted != found:
-            failure = Failure("decision", case, size, told, "", "", where=f"step {step}", says=says)
-            failure.before = "the first step" if step == 0 else f"rows {_tell_rows(expected[step - 1]['rows'])}"
-            failure.expected, failure.got = _tell_difference(wanted, found)
-            return failure
+        crashed = "rows" not in found
+        if not crashed and not _differs(wanted, found):
+            continue
+        if crashed:
+            failure = evidence.error_failure(answer.error, case, told, size)
+            failure.expected, failure.says = f"rows {tell_batch.tell_rows(wanted['rows'])}", says
+        else:
+            failure = Failure("decision", case, size, told, *tell_batch.tell_difference(wanted, found), says=says)
+        rows = tell_batch.tell_rows(expected[step - 1]["rows"]) if step else "[]"
+        failure.where, failure.before = f"step {step}", f"rows {rows} · the plan: {tell_batch.tell_plan(found['plan'])}"
+        return failure
+    if answer.error is None and len(seen) == len(expected):
+        return None
+    if answer.error is None:
+        return Failure("decision", case, size, told, f"{len(expected)} plans", f"the end after {len(seen)}", says=says)
     failure = evidence.error_failure(answer.error, case, told, size)
-    failure.where, failure.says = f"after step {len(seen) - 1}" if seen else "step 0", says
-    failure.expected = f"rows {_tell_rows(expected[len(seen)]['rows'])}" if len(seen) < len(expected) else "the end"
+    failure.where, failure.expected, failure.says = f"after step {len(seen) - 1}", "the next step", says
     return failure
 
 
-def _tell_difference(wanted: dict[str, Any], found: dict[str, Any]) -> tuple[str, str]:
-    if wanted["rows"] != found["rows"]:
-        return f"rows {_tell_rows(wanted['rows'])}", f"rows {_tell_rows(found['rows'])}"
-    names = {"blocks": "block table", "computed": "computed tokens", "tokens": "token ids of this step"}
-    for key, name in names.items():
-        for row, (one, other) in enumerate(zip(wanted[key], found[key], strict=True)):
-            if one != other:
-                words = [tell_list(value) if isinstance(value, list) else str(value) for value in (one, other)]
-                return tuple(f"row {row} ({wanted['rows'][row]}): {name} {word}" for word in words)
-    raise AssertionError("the two do not differ")
+def _differs(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
+    return any(found[key] != value for key, value in wanted.items() if key != "plan")
 
 
-def _tell_rows(rows: list[str | None]) -> str:
-    return tell_list(["hole" if req_id is None else req_id for req_id in rows])
-
-
-LOCATED = batch_check("observe_batch:located", observe_batch.LOCATED, lambda batch: None)
-READ = batch_check("observe_batch:tables_read", observe_batch.READ, lambda batch: None)
-PADDED = batch_check("observe_batch:padded", observe_batch.PADDED, _padding)
+LOCATED = batch_check("observe_batch:located", observe_batch.LOCATED, tell_batch.tell_located)
+READ = batch_check("observe_batch:tables_read", observe_batch.READ, tell_batch.tell_read)
+PADDED = batch_check("observe_batch:padded", observe_batch.PADDED, tell_batch.tell_flattened, pads=True)
 
 CHECKS = {
     "7.1": (Check("batches", "small batches, and steps recorded from vLLM", 15, LOCATED),),

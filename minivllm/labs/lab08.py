@@ -42,8 +42,8 @@ CASES = (
     batch_case("block size 1", [[1, 3], [2, 4]], heads=[2, 2], block_size=1),
     batch_case("block size 16", [[5, 18]], heads=[2, 1], block_size=16),
     batch_case("a row without new tokens", [[2, 5], [0, 3], [1, 2]], block_size=2),
-    batch_case("a padding row", [[1, 3], [1, 0], [2, 2]]),
-    batch_case("scores 1600 times as large", [[2, 6]], factor=1600.0),
+    batch_case("a padding row", [[1, 3], [0, 2], [1, 0], [2, 2]]),
+    batch_case("scores 1600 times as large", [[6, 6]], factor=1600.0),
 )
 
 

@@ -1,5 +1,6 @@
 """Lab 09: what is asked about writing K and V to their slots, and what is expected."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -8,11 +9,12 @@ import torch
 
 from minivllm.labs import evidence
 from minivllm.labs.judge import Ask, Check, Failure, Observation, Outcome
-from minivllm.labs.observe_kernels import make_write, tokens_of
+from minivllm.labs.observe_kernels import far_tokens, make_write, tokens_of
 from minivllm.labs.words import count, tell_list
 
 Case = dict[str, Any]
 
+FAR_SIZE = 100  # the last to be shown
 SAYS = "slot s is place s % block_size of block s // block_size"
 
 
@@ -31,6 +33,7 @@ ONE_TILE = (
     write_case([11, 12]),
     write_case([13, 5, 18, 7]),
     write_case([9, 10], heads=2),
+    write_case([6, 8], heads=2, tile=0),
 )
 ODD_SIZES = (
     write_case([5, 8], heads=3, head_size=20),
@@ -48,6 +51,32 @@ NO_TOKENS = (
 )
 
 
+# the last block begins at number 2^31 of the cache, which has K and V of a block side by side
+FAR = {"block_size": 4, "head_size": 8, "blocks": 2**31 // 64 + 1, "slot": 2**31 // 64 * 4 + 1}
+
+
+def check_far(ask: Ask) -> Outcome:
+    """A slot whose address takes more than 32 bits.
+
+    vLLM: none, vLLM has no labs
+    """
+    outcome = Outcome()
+    answer = ask.student("observe_kernels:write_far", FAR)
+    if evidence.ends_the_check(answer, outcome):
+        return outcome
+    told = f"slots [{FAR['slot']}]; 1 head of 8, block size 4; cache of 2^31 numbers and more; bfloat16"
+    block, offset = divmod(FAR["slot"], FAR["block_size"])
+    wanted = [half.flatten().tolist() for half in far_tokens(FAR)]
+    expected, failure = f"K and V of token 0 in block {block}, offset {offset}", None
+    if answer.error is not None:
+        failure = evidence.error_failure(answer.error, "far out", told, FAR_SIZE)
+        failure.expected, failure.says = expected, SAYS
+    elif answer.value not in (wanted, None):
+        failure = Failure("decision", "far out", FAR_SIZE, told, expected, "other numbers there", says=SAYS)
+    outcome.add("ok" if failure is None else "far", failure)
+    return outcome
+
+
 def check_writes(cases: Sequence[Case], ask: Ask) -> Outcome:
     """Both caches, element by element, exactly; nothing else is written.
 
@@ -63,7 +92,8 @@ def check_writes(cases: Sequence[Case], ask: Ask) -> Outcome:
 
 def _judge(case: Case, answer: Observation) -> tuple[str, Failure | None]:
     told, size = _tell_case(case), len(case["slots"]) + case["rows"] + case["heads"] * case["head_size"] // 8
-    size += 0 if case["slots"] else 20  # the rarest case, and the last to be shown
+    size += 12 * (case["rows"] != len(case["slots"]) or -1 in case["slots"])  # the plain cases are shown first
+    size += 0 if case["slots"] else 20
     if answer.error is not None:
         failure = evidence.error_failure(answer.error, "writes", told, size)
         failure.expected = "every token in its slot"
@@ -85,14 +115,21 @@ def _judge(case: Case, answer: Observation) -> tuple[str, Failure | None]:
     if not case["slots"] and answer.value["launches"]:
         marks.append("launched")
         worst = ("", "no launch: there is no token", f"a launch of {answer.value['launches'][0]} programs")
+    if worst is not None and case["slots"] and not any(map(math.prod, answer.value["launches"])):
+        worst = (worst[0], worst[1], _no_programs(answer.value["launches"]))
     if answer.value["outside"]:
-        where, expected, got = worst or ("", "every store inside of its tensor", "")
+        inside = "every store inside of its tensor" + ", and none for slot -1" * (-1 in case["slots"])
+        where, expected, got = worst or ("", inside, "")
         outside = f"something was written outside of {' and of '.join(answer.value['outside'])}"
         return " ".join(marks), make("crash", "margins", expected=expected, got=outside, where=where)
     if worst is None:
         return " ".join(marks), None
     where, expected, got = worst
     return " ".join(marks), make("decision", "writes", expected=expected, got=got, where=where)
+
+
+def _no_programs(launches: list[list[int]]) -> str:
+    return f"no program ran: the grid was ({', '.join(map(str, launches[0]))})" if launches else "nothing was launched"
 
 
 def _told(
@@ -102,6 +139,7 @@ def _told(
     block, offset, head, dim = (int(i) for i in bad.nonzero()[0])
     slot = block * case["block_size"] + offset
     place = f"{name} of slot {slot} = block {block}, offset {offset}; head {head}, number {dim}"
+    place += f": element {_element(case, block, offset, head, dim)} from the cache's first"
     number = wanted[block, offset, head, dim]
     if number.isnan():
         return (
@@ -119,7 +157,15 @@ def _told(
         to_block, to_offset, to_head, to_dim = found[0]
         words = f"nothing was written there; the number stands in block {to_block}, offset {to_offset}"
         words += f", head {to_head}, number {to_dim}" if (to_head, to_dim) != (head, dim) else ""
+        words += f": element {_element(case, *found[0])}"
     return place, f"number {dim} of head {head} of {name} of token {token}", words
+
+
+def _element(case: Case, block: int, offset: int, head: int, dim: int) -> int:
+    """How far a number is from the first one of its cache."""
+    token = case["heads"] * case["head_size"]
+    page = block * (2 if case["interleaved"] else 1) * case["block_size"] + offset
+    return page * token + head * case["head_size"] + dim
 
 
 def _origin(number: torch.Tensor, sources: dict[str, torch.Tensor], case: Case) -> str:
@@ -139,6 +185,7 @@ def _tell_case(case: Case) -> str:
         case["from"], ""
     )
     told += "; cache (blocks, 2, block size, heads, head size)" if case["interleaved"] else ""
+    told += "" if case["tile"] else "; tuning None, as the engine calls it"
     return told + (f"; {case['dtype']}" if case["dtype"] != "float32" else "")
 
 
@@ -148,6 +195,6 @@ def _check(title: str, points: int, cases: Sequence[Case]) -> Check:
 
 CHECKS = {
     "9.1": (_check("one tile", 20, ONE_TILE),),
-    "9.2": (_check("sizes and strides", 25, ODD_SIZES),),
+    "9.2": (_check("sizes and strides", 22, ODD_SIZES), Check("far", "a large cache", 3, check_far)),
     "9.3": (_check("padding", 15, NO_TOKENS),),
 }

@@ -8,20 +8,23 @@ import torch
 
 from minivllm.labs import evidence
 from minivllm.labs.judge import Ask, Check, Failure, Observation, Outcome
-from minivllm.labs.observe_kernels import make_decode, make_scores
-from minivllm.labs.words import tell_list
+from minivllm.labs.observe_decode import make_scores
+from minivllm.labs.tell_decode import (
+    KINDS,
+    Case,
+    expected_decode,
+    limit_of,
+    segments_of,
+    tell_case,
+    tell_numbers,
+    tell_programs,
+    tell_spilled,
+)
+from minivllm.labs.words import count, tell_list
 
-Case = dict[str, Any]
-
-TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # absolute; outputs are near 1
 SAYS = "attention over all keys at once, in float64"
-KINDS = {
-    "random": "",
-    "falling": ", scores that fall from 600 to -8",
-    "rising": ", scores that rise from -8 to 600",
-    "low": ", all scores near -200",
-    "high": ", all scores near +200",
-}
+LATER = 100  # added to the size of a case for each task after 10.2: what 10.2 shows too is shown there
+WORDS = 48  # characters of an error that tell it from others
 
 
 def decode_case(lens: list[int], **changed: Any) -> Case:
@@ -30,13 +33,13 @@ def decode_case(lens: list[int], **changed: Any) -> Case:
     vLLM: none, vLLM has no labs
     """
     case = {"heads": [1, 1], "head_size": 8, "block_size": 4, "tile": 4, "dtype": "float32", "kind": "random"}
-    return case | {"lens": lens, "interleaved": False, "segments": 4, "seed": sum(lens)} | changed
+    return case | {"lens": lens, "layout": "apart", "wide": False, "segments": 4, "seed": sum(lens)} | changed
 
 
 # ---------------------------------------------------------------------- 10.1: one step, in torch
 
 SOFTMAX_CASES: tuple[Case, ...] = tuple(
-    {"kind": kind, "n": n, "tile": tile, "hidden": hidden, "seed": n}
+    {"kind": kind, "n": n, "tile": tile, "hidden": hidden, "lead": kind == "lead", "seed": n}
     for kind, n, tile, hidden in (
         ("random", 1, 1, []),
         ("random", 4, 4, []),
@@ -48,6 +51,7 @@ SOFTMAX_CASES: tuple[Case, ...] = tuple(
         ("low", 12, 4, []),
         ("high", 12, 4, []),
         ("random", 12, 4, [11]),
+        ("lead", 12, 4, []),
     )
 )
 
@@ -58,7 +62,7 @@ def check_softmax(ask: Ask) -> Outcome:
     vLLM: none, vLLM has no labs
     """
     outcome = Outcome()
-    answers = ask.student_many("observe_kernels:softmax_tiles", SOFTMAX_CASES)
+    answers = ask.student_many("observe_decode:softmax_tiles", SOFTMAX_CASES)
     for case, answer in zip(SOFTMAX_CASES, answers, strict=False):
         if evidence.ends_the_check(answer, outcome):
             return outcome
@@ -68,9 +72,9 @@ def check_softmax(ask: Ask) -> Outcome:
 
 def _judge_softmax(case: Case, answer: Observation) -> tuple[str, Failure | None]:
     scores, values = make_scores(case)
-    told = f"{case['n']} scores{KINDS[case['kind']]}, in tiles of {case['tile']}; 2 query heads"
+    told = f"{count(case['n'], 'score')}{KINDS[case['kind']]}, in tiles of {case['tile']}; 2 query heads"
     if case["hidden"]:
-        told += f"; scores {tell_list(case['hidden'])} are -inf"
+        told += f"; {'score' if len(case['hidden']) == 1 else 'scores'} {tell_list(case['hidden'])} -inf"
     title = "online softmax"
     if answer.error is not None:
         failure = evidence.error_failure(answer.error, title, told, case["n"])
@@ -78,22 +82,36 @@ def _judge_softmax(case: Case, answer: Observation) -> tuple[str, Failure | None
     for tile, got in enumerate(answer.value):
         seen = min((tile + 1) * case["tile"], case["n"])
         wanted = _softmax_state(scores[:, :seen], values[:seen])
+        if case["lead"]:
+            wanted = tuple(part[None] for part in wanted)
         wrong = [name for name, a, b in zip(["m", "l", "acc"], wanted, got, strict=True) if not _near(a, b)]
         if wrong:
             index = ["m", "l", "acc"].index(wrong[0])
+            head, expected, found = _first_wrong(wanted[index], got[index])
             failure = Failure(
                 "decision",
                 title,
                 case["n"],
                 told,
-                expected=f"{wrong[0]} = {_numbers(wanted[index][0])} for head 0",
-                got=f"{wrong[0]} = {_numbers(torch.tensor(got[index][0]))}",
-                where=f"after tile {tile}, {seen} scores taken in",
-                before=_told_state(answer.value[tile - 1]) if tile else "m = -inf, l = 0, acc = 0",
+                expected=f"{wrong[0]} {expected}{head}",
+                got=f"{wrong[0]} {found}",
+                where=f"after tile {tile}, {count(seen, 'score')} taken in",
+                before=_told_state(answer.value[tile - 1], head) if tile else "m = -inf, l = 0, acc = 0",
                 says=SAYS,
             )
             return f"{tile} {' '.join(wrong)} {_pattern(wanted[index], got[index])}", failure
     return "ok", None
+
+
+def _first_wrong(wanted: torch.Tensor, got: Any) -> tuple[str, str, str]:
+    """The first head in which a part of the state is wrong, in words; what it is there, and what it should be."""
+    found = torch.tensor(got, dtype=torch.float64)
+    if found.shape != wanted.shape:
+        return "", f"of shape {tell_list(list(wanted.shape))}", f"of shape {tell_list(list(found.shape))}"
+    if wanted.shape[0] == 1:
+        wanted, found = wanted[0], found[0]
+    head = next(i for i in range(len(wanted)) if not _near(wanted[i], found[i].tolist()))
+    return f" for head {head}", f"= {tell_numbers(wanted[head])}", f"= {tell_numbers(found[head])}"
 
 
 def _softmax_state(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -116,14 +134,15 @@ def _pattern(wanted: torch.Tensor, got: Any) -> str:
     return "nan" if off != off else f"{off:.0e}"
 
 
-def _told_state(state: list[Any]) -> str:
+def _told_state(state: list[Any], head: str) -> str:
+    """m, l and acc of the head that `head` ends with; of the first when it is empty."""
+    parts = [torch.tensor(part) for part in state]
+    if parts[0].dim() > 1:
+        parts = [part[0] for part in parts]
+    place = int(head.split()[-1]) if head else 0
     return ", ".join(
-        f"{name} = {_numbers(torch.tensor(part[0]))}" for name, part in zip(["m", "l", "acc"], state, strict=True)
+        f"{name} = {tell_numbers(part[place])}" for name, part in zip(("m", "l", "acc"), parts, strict=True)
     )
-
-
-def _numbers(values: torch.Tensor) -> str:
-    return " ".join(f"{value:.4g}" for value in values.reshape(-1).tolist())
 
 
 # ---------------------------------------------------------------------- kernels
@@ -145,7 +164,9 @@ ODD_SIZES = (
     decode_case([5, 9], heads=[2, 2]),
     decode_case([5], heads=[4, 1], seed=11),
     decode_case([6], heads=[9, 3], head_size=20),
-    decode_case([7, 2], heads=[4, 2], interleaved=True),
+    decode_case([7, 2], heads=[4, 2], layout="side by side"),
+    decode_case([6, 5], heads=[2, 2], layout="heads first"),
+    decode_case([5, 3], heads=[2, 1], wide=True),
     decode_case([3, 0, 6]),
     decode_case([6], heads=[2, 1], dtype="bfloat16"),
 )
@@ -157,31 +178,43 @@ SPLIT = (
     decode_case([16], kind="falling"),
     decode_case([16], kind="rising"),
     decode_case([17], kind="low"),
-    decode_case([18], heads=[4, 2], head_size=20),
+    decode_case([18, 7], heads=[4, 2], head_size=20, wide=True),
     decode_case([5, 0]),
 )
 
 
-def check_numbers(cases: Sequence[Case], observer: str, ask: Ask) -> Outcome:
+def check_numbers(cases: Sequence[Case], observer: str, later: int, ask: Ask) -> Outcome:
     """Attention of every row and head, and nothing written outside of `out`.
 
     vLLM: none, vLLM has no labs
     """
     outcome = Outcome()
-    answers = ask.student_many(f"observe_kernels:{observer}", cases)
+    answers = ask.student_many(f"observe_decode:{observer}", cases)
+    split = observer == "decode_split"
+    places: dict[int, tuple[Failure, Case, int, int]] = {}
     for case, answer in zip(cases, answers, strict=False):
         if evidence.ends_the_check(answer, outcome):
             return outcome
-        outcome.add(*_judge_kernel(case, answer, split=observer == "decode_split"))
+        mark, failure, place = _judge_kernel(case, answer, split)
+        if failure is not None:
+            failure.size += later
+        if place is not None:
+            places[failure.size] = failure, case, *place
+        outcome.add(mark, failure)
+    if places:
+        outcome.marks.append(tell_programs(*places[min(places)], split, ask))
     return outcome
 
 
-def _judge_kernel(case: Case, answer: Observation, split: bool) -> tuple[str, Failure | None]:
-    told, size = _tell_case(case, split), sum(case["lens"]) + case["heads"][0] + case["head_size"]
+Judged = tuple[str, Failure | None, tuple[int, int] | None]  # mark, failure, row and query head with wrong numbers
+
+
+def _judge_kernel(case: Case, answer: Observation, split: bool) -> Judged:
+    told, size = tell_case(case, split), sum(case["lens"]) + case["heads"][0] + case["head_size"]
     if answer.error is not None:
         failure = evidence.error_failure(answer.error, "numbers", told, size)
         failure.expected = "attention of every row"
-        return answer.error["kind"] + answer.error["type"], failure
+        return " ".join((answer.error["kind"], answer.error["type"], answer.error["message"][:WORDS])), failure, None
     make = partial(Failure, size=size, input=told, says=SAYS)
     outside = answer.value["outside"]
     wanted = expected_decode(case)
@@ -190,58 +223,50 @@ def _judge_kernel(case: Case, answer: Observation, split: bool) -> tuple[str, Fa
     marks, worst = [], None
     for row, head in ((row, head) for row in range(off.shape[0]) for head in range(off.shape[1])):
         largest = off[row, head].max().item()
-        mark = "u" if unwritten[row, head] else "n" if largest != largest else "x" if largest > _limit(case) else "."
+        mark = "u" if unwritten[row, head] else "n" if largest != largest else "x" if largest > limit_of(case) else "."
         marks.append(mark + (f"{largest:.1f}" if mark == "x" else ""))
         if mark != "." and worst is None:
             worst = row, head, mark, largest
-    mark = "".join(marks) + "".join(f" outside {name}" for name in outside)
+    mark = "".join(marks) + "".join(f" outside {name} {counts}" for name, counts in outside.items())
     if outside:
-        return mark, make(
-            "crash",
-            "margins",
-            expected="every store inside of its tensor",
-            got=f"something was written outside of {' and of '.join(outside)}",
-        )
+        expected, says = "every store inside of its tensor", "what lies beside the tensors, before and after"
+        failure = make("crash", "margins", expected=expected, got=tell_spilled(outside), says=says)
+        return mark, failure, None
     if worst is None:
-        return mark, None
+        return _judge_segments(case, answer, make) if split else (mark, None, None)
     row, head, what, largest = worst
-    numbers = _numbers(torch.tensor(answer.value["out"][row][head])[:4])
+    numbers = tell_numbers(torch.tensor(answer.value["out"][row][head])[:4])
     got = {"u": "it was not written", "n": "NaN", "x": f"{numbers} …, {largest:.2g} off"}[what]
-    return mark, make(
+    failure = make(
         "decision",
         "numbers",
-        where=f"out of row {row} ({case['lens'][row]} keys), query head {head}",
-        expected=f"{_numbers(wanted[row, head, :4])} …",
+        where=f"out of row {row} ({count(case['lens'][row], 'key')}), query head {head}",
+        expected=f"{tell_numbers(wanted[row, head, :4])} …",
         got=got,
     )
+    return mark, failure, (row, head)
 
 
-def _limit(case: Case) -> float:
-    return TOLERANCE[case["dtype"]]
+def _judge_segments(case: Case, answer: Observation, make: Callable[..., Failure]) -> Judged:
+    """Whether the segments that have keys were written, and no others. The numbers are right."""
+    for row, length in enumerate(case["lens"]):
+        wanted = [first < length for first, _ in segments_of(case, length)]
+        for head, got in enumerate(answer.value["segments"][row]):
+            if got != wanted:
+                failure = make(
+                    "structure",
+                    "segments",
+                    where=f"row {row} ({count(length, 'key')}), query head {head}",
+                    expected=f"segments {_places(wanted)} are written",
+                    got=f"segments {_places(got)} are written",
+                    says=evidence.ENGINE,
+                )
+                return f"segments {row} {head} {_places(got)}", failure, None
+    return "." * len(case["lens"]), None, None
 
 
-def expected_decode(case: Case) -> torch.Tensor:
-    """out float64[S, Hq, D] of a case, by the reference.
-
-    vLLM: none, vLLM has no labs
-    """
-    from minivllm_kernels.reference import paged_decode
-
-    made = make_decode(case)
-    k_cache, v_cache = made["kv_cache"].double().unbind(1)
-    out = torch.empty(made["q"].shape, dtype=torch.float64)
-    paged_decode(made["q"].double(), k_cache, v_cache, made["block_table"], made["seq_lens"], made["scale"], out)
-    return out
-
-
-def _tell_case(case: Case, split: bool) -> str:
-    query_heads, kv_heads = case["heads"]
-    rows = f"rows of {tell_list(case['lens'])} keys" if len(case["lens"]) > 1 else f"one row of {case['lens'][0]} keys"
-    told = f"{rows}{KINDS[case['kind']]}; block size {case['block_size']}, TILE {case['tile']}"
-    told += f", {case['segments']} segments" if split else ""
-    told += f"; {query_heads} query and {kv_heads} KV heads of {case['head_size']}"
-    told += f", {case['dtype']}" if case["dtype"] != "float32" else ""
-    return told + (", K and V of a block side by side" if case["interleaved"] else "")
+def _places(written: list[bool]) -> str:
+    return tell_list([place for place, is_written in enumerate(written) if is_written])
 
 
 def check_loads(ask: Ask) -> Outcome:
@@ -251,15 +276,15 @@ def check_loads(ask: Ask) -> Outcome:
     """
     outcome = Outcome()
     case = decode_case([6], heads=[4, 2])
-    answer = ask.student("observe_kernels:loads", case)
+    answer = ask.student("observe_decode:loads", case)
     if evidence.ends_the_check(answer, outcome):
         return outcome
-    told, size = _tell_case(case, split=False), 60
+    told, size = tell_case(case, split=False), 60
     wanted = 6 * 2 * case["head_size"]
     failure = None
     if answer.error is not None:
         failure = evidence.error_failure(answer.error, "loads", told, size)
-    elif max(answer.value.values()) > wanted:
+    elif set(answer.value.values()) != {wanted}:
         failure = Failure(
             "structure",
             "loads",
@@ -273,8 +298,8 @@ def check_loads(ask: Ask) -> Outcome:
     return outcome
 
 
-def _numbers_check(title: str, points: int, cases: Sequence[Case], observer: str) -> Check:
-    run: Callable[[Ask], Outcome] = partial(check_numbers, cases, observer)
+def _numbers_check(title: str, points: int, cases: Sequence[Case], observer: str, later: int = 0) -> Check:
+    run: Callable[[Ask], Outcome] = partial(check_numbers, cases, observer, later)
     return Check("numbers", title, points, run)
 
 
@@ -284,6 +309,6 @@ CHECKS = {
         _numbers_check("attention of one token", 17, ONE_TOKEN, "decode"),
         Check("loads", "each K and V once", 3, check_loads),
     ),
-    "10.3": (_numbers_check("heads, sizes, padding", 10, ODD_SIZES, "decode"),),
-    "10.4": (_numbers_check("segments", 15, SPLIT, "decode_split"),),
+    "10.3": (_numbers_check("heads, sizes, padding", 10, ODD_SIZES, "decode", LATER),),
+    "10.4": (_numbers_check("segments", 15, SPLIT, "decode_split", 2 * LATER),),
 }

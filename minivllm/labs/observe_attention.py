@@ -113,12 +113,12 @@ def operations(parts: Parts, asked: dict[str, Any], seen: Seen) -> int:
 
     vLLM: none, vLLM has no labs
     """
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.overrides import TorchFunctionMode
 
     count = 0
 
-    class Counting(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    class Counting(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             nonlocal count
             count += 1
             return func(*args, **(kwargs or {}))

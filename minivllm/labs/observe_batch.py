@@ -1,14 +1,17 @@
 """Observers of lab 07: flat batches, and the rows of the batch under a real scheduler.
 
 Owns: how arrays become lists, and how a recorded scenario becomes a workload that needs no model.
-Interface: located, tables_read, padded, rows; arrays_of, workload_of.
+Interface: located, tables_read, padded, rows, watched; arrays_of, workload_of.
 Must not know: what is expected.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from minivllm.core.sched_output import SchedulerOutput
 from minivllm.labs.child import Parts
 from minivllm.labs.observe import Adapter, make_scheduler
 from minivllm.lockstep.recording import Workload
@@ -45,30 +48,30 @@ def arrays_of(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     }
 
 
-def located(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, list[Any]]:
-    """What locate_tokens says of a batch.
+def located(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
+    """What locate_tokens says of a batch; see `_results`.
 
     vLLM: none, vLLM has no labs
     """
     arrays = arrays_of(asked["rows"])
-    results = parts.get("locate_tokens", locate_tokens)(arrays["num_computed"], arrays["num_scheduled"])
-    return {name: _as_list(result) for name, result in zip(LOCATED, results, strict=True)}
+    given = {name: arrays[name] for name in ("num_computed", "num_scheduled")}
+    return _results(parts.get("locate_tokens", locate_tokens), given, LOCATED)
 
 
-def tables_read(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, list[Any]]:
-    """What read_tables says of a batch whose tokens the engine has located.
+def tables_read(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
+    """What read_tables says of a batch whose tokens the engine has located; see `_results`.
 
     vLLM: none, vLLM has no labs
     """
     arrays = arrays_of(asked["rows"])
     starts, positions, _, _ = locate_tokens(arrays["num_computed"], arrays["num_scheduled"])
-    results = parts.get("read_tables", read_tables)(
-        starts, positions, arrays["token_ids"], arrays["block_table"], asked["block_size"]
-    )
-    return {name: _as_list(result) for name, result in zip(READ, results, strict=True)}
+    given = {"query_start_loc": starts, "positions": positions} | {
+        name: arrays[name] for name in ("token_ids", "block_table")
+    }
+    return _results(parts.get("read_tables", read_tables), given | {"block_size": asked["block_size"]}, READ)
 
 
-def padded(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, list[Any]]:
+def padded(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
     """All arrays of `flatten`, with pad_to, and the number of tokens that are real.
 
     vLLM: none, vLLM has no labs
@@ -79,9 +82,35 @@ def padded(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, list[An
     return {name: _as_list(getattr(flat, name)) for name in PADDED} | {"num_actual_tokens": [flat.num_actual_tokens]}
 
 
-def _as_list(value: Any) -> list[Any]:
-    """An array, a tensor or a list as a list of numbers."""
-    return np.asarray(value).tolist()
+def _results(function: Callable[..., Any], given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """What a function returns, by name, and `changed`: the arrays that were given and are not what they were.
+
+    Results that can't have these names, such as None, stand in words under `returned` alone.
+    """
+    before = {name: value.copy() for name, value in given.items() if isinstance(value, np.ndarray)}
+    results = function(*given.values())
+    if not hasattr(results, "__len__") or isinstance(results, str | dict) or len(results) != len(names):
+        return {"returned": _tell_results(results)}
+    changed = {name: given[name].tolist() for name, value in before.items() if not np.array_equal(value, given[name])}
+    found = {name: _as_list(result) for name, result in zip(names, results, strict=True)}
+    return found | {"changed": changed}
+
+
+def _tell_results(results: Any) -> str:
+    if results is None:
+        return "None: nothing is returned"
+    return f"{len(results)} of them" if isinstance(results, tuple | list) else f"one {type(results).__name__}"
+
+
+def _as_list(value: Any) -> list[Any] | str:
+    """An array, a tensor or a list as a list of whole numbers; in words what can't be one."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return "a list of lists: they must lie side by side in one"
+    if array.dtype.kind == "f" and array.size:
+        return f"floats, {' '.join(map(str, array.ravel()[:3].tolist()))}: they must be integers"
+    return array.tolist()
 
 
 # ---------------------------------------------------------------------- rows
@@ -100,11 +129,25 @@ class _Worker(Adapter):
         return super().update(scheduler, plan, req_ids, sampled)
 
 
-def rows(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
-    """The rows of every step of a workload, while the engine's own scheduler plans and a workload's tokens are sampled.
+class _Astray(Exception):
+    """The rows are not those of the plan: nothing can be sampled for them."""
 
-    An entry: the requests by row; and for each row its blocks, how many of its tokens are computed, and the ids of the
-    tokens of this step.
+
+def rows(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
+    """The rows of every step of a workload that has tokens; `watched` without the rest.
+
+    vLLM: none, vLLM has no labs
+    """
+    return [entry for entry in watched(parts, asked, seen) if entry["plan"]["tokens"]]
+
+
+def watched(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
+    """What the batch holds after every plan of a workload, while the engine's own scheduler plans and a workload's
+    tokens are sampled. It ends where the rows are not those of the plan.
+
+    An entry: the plan; the requests by row; for each row its blocks, how many of its tokens are computed, and the ids
+    of the tokens of this step; and the blocks of every request that is remembered. It is the plan alone when the
+    student's code did not come back.
 
     vLLM: none, vLLM has no labs
     """
@@ -118,20 +161,39 @@ def rows(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
     )
     schedule = scheduler.schedule
 
-    def watched() -> Any:
+    def watching() -> Any:
         plan = schedule()
+        seen.append({"plan": _plan(plan)})
         batch.update_states(plan)
-        if plan.num_scheduled_tokens:
-            seen.append(_picture(batch, plan))
+        seen[-1] |= _picture(batch, plan)
+        if len(batch.req_ids) != len(plan.num_scheduled_tokens) or set(batch.req_ids) != set(plan.num_scheduled_tokens):
+            raise _Astray
         return plan
 
-    scheduler.schedule = watched
-    for _ in iterate_scheduler(workload, scheduler, _Worker(workload, batch)):
-        continue
+    scheduler.schedule = watching
+    with suppress(_Astray):
+        for _ in iterate_scheduler(workload, scheduler, _Worker(workload, batch)):
+            continue
     return seen
 
 
-def _picture(batch: InputBatch, plan: Any) -> dict[str, list[Any]]:
+def _plan(plan: SchedulerOutput) -> dict[str, Any]:
+    """What of a plan concerns the rows."""
+    cached = plan.scheduled_cached_reqs
+    return {
+        "ended": sorted(plan.finished_req_ids),
+        "new": [[new.req_id, list(new.block_ids), new.num_computed_tokens] for new in plan.scheduled_new_reqs],
+        "known": [
+            [req_id, req_id in cached.resumed_req_ids, None if blocks is None else list(blocks), computed]
+            for req_id, blocks, computed in zip(
+                cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+            )
+        ],
+        "tokens": [[req_id, n] for req_id, n in plan.num_scheduled_tokens.items()],
+    }
+
+
+def _picture(batch: InputBatch, plan: SchedulerOutput) -> dict[str, Any]:
     described = {"rows": list(batch.req_ids), "blocks": [], "computed": [], "tokens": []}
     for row, req_id in enumerate(batch.req_ids):
         computed = int(batch.num_computed_tokens_cpu[row])
@@ -139,7 +201,8 @@ def _picture(batch: InputBatch, plan: Any) -> dict[str, list[Any]]:
         described["computed"].append(computed)
         length = computed + plan.num_scheduled_tokens.get(req_id, 0)
         described["tokens"].append(batch.token_ids_cpu[row, computed:length].tolist())
-    return described
+    remembered = {req_id: list(state.block_ids) for req_id, state in sorted(batch.requests.items())}
+    return described | {"remembered": remembered}
 
 
 def workload_of(scenario: Workload) -> Workload:

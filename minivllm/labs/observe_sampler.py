@@ -19,8 +19,10 @@ from minivllm.worker.input_batch import CachedRequestState, make_sampling_metada
 
 Seen = list[Any]
 CPU = torch.device("cpu")
-# name -> how its arguments beside the logits become tensors; None stays None
+# name -> what its arguments beside the logits become: a tensor, or what a function makes of it; None stays as it is
 STEPS = {
+    "apply_bad_words": (dict, None),
+    "apply_min_tokens": (lambda pairs: {row: (least, set(ids)) for row, (least, ids) in pairs}, None),
     "apply_temperature": (torch.float32,),
     "apply_min_p": (torch.float32,),
     "apply_top_k_top_p": (torch.int64, torch.float32),
@@ -35,13 +37,19 @@ def step_alone(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any
     """
     name = asked["name"]
     logits = torch.tensor(asked["logits"], dtype=torch.float32)
-    before = logits.clone()
     arguments = [
-        value if kind is None or value is None else torch.tensor(value, dtype=kind)
+        value if kind is None or value is None else _made(kind, value)
         for value, kind in zip(asked["arguments"], STEPS[name], strict=True)
     ]
+    given = [logits, *(value for value in arguments if isinstance(value, torch.Tensor))]
+    before = [tensor.clone() for tensor in given]
     result = parts.get(name, getattr(logits_processors, name))(logits, *arguments)
-    return {"rows": [_finite(row) for row in result.tolist()], "changed": not torch.equal(logits, before)}
+    changed = any(not torch.equal(one, other) for one, other in zip(given, before, strict=True))
+    return {"rows": [_finite(row) for row in result.tolist()], "changed": changed}
+
+
+def _made(kind: Any, value: Any) -> Any:
+    return torch.tensor(value, dtype=kind) if isinstance(kind, torch.dtype) else kind(value)
 
 
 def _finite(row: list[float]) -> list[float | None]:

@@ -6,6 +6,7 @@ Must not know: what follows from it; a person decides that.
 
 import ast
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from minivllm.labs.wrong import solution
 GRAM = 4  # node types in a row
 MIN_NODES = 40  # a shorter body is alike by accident
 REPORTED_FROM = 0.85
+Grams = Counter[tuple[str, ...]]
 
 
 def functions(text: str) -> dict[str, ast.AST]:
@@ -22,8 +24,16 @@ def functions(text: str) -> dict[str, ast.AST]:
 
     vLLM: none, vLLM has no labs
     """
+    return functions_of(ast.parse(text))
+
+
+def functions_of(tree: ast.Module) -> dict[str, ast.AST]:
+    """The same, of a syntax tree.
+
+    vLLM: none, vLLM has no labs
+    """
     found: dict[str, ast.AST] = {}
-    for node in ast.parse(text).body:
+    for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             found[node.name] = node
         elif isinstance(node, ast.ClassDef):
@@ -47,13 +57,23 @@ def similarity(one: ast.AST, other: ast.AST) -> float:
 
     vLLM: none, vLLM has no labs
     """
-    left, right = (_grams(kinds_of(function)) for function in (one, other))
+    return _dice(*(_grams(kinds_of(function)) for function in (one, other)))
+
+
+def _dice(left: Grams, right: Grams) -> float:
     total = sum(left.values()) + sum(right.values())
     return 2 * sum((left & right).values()) / total if total else 0.0
 
 
-def _grams(kinds: list[str]) -> Counter[tuple[str, ...]]:
+def _grams(kinds: list[str]) -> Grams:
     return Counter(tuple(kinds[i : i + GRAM]) for i in range(len(kinds) - GRAM + 1))
+
+
+@lru_cache(maxsize=512)  # a class is compared pair by pair
+def _measured(text: str) -> dict[str, tuple[int, Grams]]:
+    """Function -> nodes of its body, and their 4-grams."""
+    kinds = {name: kinds_of(function) for name, function in functions(text).items()}
+    return {name: (len(found), _grams(found)) for name, found in kinds.items()}
 
 
 def engine_likeness(lab: Lab, text: str, other: str | None = None) -> list[dict[str, Any]]:
@@ -61,44 +81,64 @@ def engine_likeness(lab: Lab, text: str, other: str | None = None) -> list[dict[
 
     vLLM: none, vLLM has no labs
     """
-    reference = functions(other if other is not None else solution(lab))
-    found = []
-    for name, function in functions(text).items():
-        nodes = len(kinds_of(function))
-        if name in reference and nodes >= MIN_NODES:
-            found.append(
-                {"symbol": name, "similarity": round(similarity(function, reference[name]), 2), "nodes": nodes}
-            )
-    return found
+    reference = _measured(other if other is not None else solution(lab))
+    return [
+        {"symbol": name, "similarity": round(_dice(grams, reference[name][1]), 2), "nodes": nodes}
+        for name, (nodes, grams) in _measured(text).items()
+        if name in reference and nodes >= MIN_NODES
+    ]
 
 
 # ---------------------------------------------------------------------- borrowed
 
 
 def borrowed(lab: Lab, path: Path) -> dict[str, str]:
-    """Task -> why it counts nothing: a graded method that calls the engine's own in place of doing the work.
+    """Symbol -> why its tasks count nothing: it calls, names or imports the engine's own in place of doing the work.
 
     vLLM: none, vLLM has no labs
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        found = functions(text)
-    except (SyntaxError, UnicodeDecodeError):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):  # the judge says it
         return {}
-    graded = {symbol.rpartition(".")[2] for task in lab.tasks for symbol in task.symbols}
-    names = engine_names(ast.parse(text))
+    symbols = [symbol for task in lab.tasks for symbol in task.symbols]
+    names, graded = engine_names(tree), {symbol.rpartition(".")[2] for symbol in symbols}
     reasons: dict[str, str] = {}
-    for name, function in found.items():
-        for node in ast.walk(function):
-            if isinstance(node, ast.Attribute) and node.attr in graded and is_engine(node.value, names):
-                for task in lab.tasks:
-                    if any(name == symbol or name.startswith(symbol + ".") for symbol in task.symbols):
-                        reasons[task.id] = f"line {node.lineno} calls the engine's own {node.attr}"
-    for name, line in _imported_symbols(ast.parse(text), graded).items():
-        for task in lab.tasks:
-            if name in task.symbols:
-                reasons[task.id] = f"line {line} imports the engine's own {name}"
+    for name, function in functions_of(tree).items():
+        if any(name == symbol or name.startswith(f"{symbol}.") for symbol in symbols):
+            for node in ast.walk(function):
+                used = _named(node)
+                if used is not None and used[1] in graded and is_engine(used[0], names):
+                    reasons[name] = f"line {node.lineno} calls the engine's own {used[1]}"
+    for name, line in _assigned(tree, names).items():
+        if name in symbols:
+            reasons[name] = f"line {line} takes the engine's own {name.rpartition('.')[2]}"
+    for name, line in _imported_symbols(tree, graded).items():
+        if name in symbols:
+            reasons[name] = f"line {line} imports the engine's own {name}"
     return reasons
+
+
+def _named(node: ast.AST) -> tuple[ast.AST, str] | None:
+    """Owner and name of `owner.name`, and of `getattr(owner, "name")`."""
+    if isinstance(node, ast.Attribute):
+        return node.value, node.attr
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+        match node.args:
+            case [owner, ast.Constant(value=str(name)), *_]:
+                return owner, name
+    return None
+
+
+def _assigned(tree: ast.Module, names: set[str]) -> dict[str, int]:
+    """Symbol -> line, of what is the engine's own by an assignment: at the margin, or in a class."""
+    found = {}
+    bodies = [("", tree.body), *((f"{node.name}.", node.body) for node in tree.body if isinstance(node, ast.ClassDef))]
+    for prefix, body in bodies:
+        for node in body:
+            if isinstance(node, ast.Assign) and is_engine(node.value, names):
+                found |= {f"{prefix}{ast.unparse(target)}": node.lineno for target in node.targets}
+    return found
 
 
 def engine_names(tree: ast.Module) -> set[str]:

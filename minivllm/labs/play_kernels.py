@@ -12,7 +12,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # kernels as Python
 
 import torch
 
-from minivllm.labs import observe_kernels
+from minivllm.labs import observe_decode, observe_kernels
 from minivllm.labs.words import tell_list
 
 
@@ -64,7 +64,7 @@ def reads(
 
     parts = {} if starter is None else parts_of_file(Path(starter))
     asked = {"lens": lens, "heads": list(heads), "head_size": 8, "block_size": block_size, "dtype": "float32"}
-    case = observe_kernels.make_decode(asked | {"kind": "random", "seed": 0})
+    case = observe_decode.make_decode(asked | {"kind": "random", "seed": 0})
     maps = [f"block tables: {', '.join(tell_list(row) for row in case['block_table'].tolist())}"]
 
     def watched(kernel: Any, grid: tuple[int, ...], **arguments: Any) -> None:

@@ -1,16 +1,17 @@
-"""Tokens and stop strings to play with in the notebook of lab 12.
+"""Tokens and stop strings, and two processes that talk about them: to play with in the notebooks of labs 01 and 12.
 
-Owns: nothing. Interface: stream, rows.
+Owns: nothing. Interface: stream, rows; conversation, message_rows, computed_in_vain.
 Must not know: what is graded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from minivllm.engine.detokenizer import IncrementalDetokenizer
 from minivllm.labs.byte_stream import ByteStream
 from minivllm.labs.play import parts_of_file
+from minivllm.labs.two_processes import CONFIG, Conversation, converse, messages_of
 from minivllm.sampling_params import SamplingParams
 
 MAX_TOKENS = 1000
@@ -61,3 +62,64 @@ def rows(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for number, step in enumerate(steps)
     ]
+
+
+# ---------------------------------------------------------------------- two processes
+
+
+def conversation(
+    texts: Mapping[str, Sequence[str]],
+    acts: Sequence[tuple[int, str, str]] = (),
+    stop: Mapping[str, Sequence[str]] | None = None,
+    starter: str | Path | None = None,
+) -> Conversation:
+    """Requests in two processes, which take turns.
+
+    texts: request id -> the text of each of its tokens. acts: (n, "abort" or "add" or "reset", request id), what the
+    caller does when it has taken in n messages with outputs; a request that no act adds is there from the beginning.
+    stop: request id -> its stop strings.
+
+    vLLM: none, vLLM has no labs
+    """
+    pieces: dict[int, bytes] = {0: b" "}  # of prompts
+    requests = []
+    for req_id, tokens in texts.items():
+        output = list(range(len(pieces), len(pieces) + len(tokens)))
+        pieces |= {token_id: text.encode() for token_id, text in zip(output, tokens, strict=True)}
+        found = list((stop or {}).get(req_id, ()))
+        requests.append({"id": req_id, "prompt": [0, 0, 0], "output": output, "stop": found})
+    later = {req_id for _, what, req_id in acts if what == "add"}
+    first = [(0, "add", req_id) for req_id in texts if req_id not in later]
+    case = {"config": CONFIG, "requests": requests, "pieces": pieces, "acts": sorted([*first, *acts], key=_when)}
+    return converse(case, {} if starter is None else parts_of_file(Path(starter)))
+
+
+def _when(act: tuple[int, str, str]) -> int:
+    return act[0]
+
+
+def message_rows(told: Conversation) -> list[dict[str, Any]]:
+    """A row for each message that crossed, for `minivllm.notebook.table`.
+
+    vLLM: none, vLLM has no labs
+    """
+    return [
+        {
+            "message": number,
+            "by": message["by"],
+            "type": message["type"],
+            "requests": ", ".join(message["reqs"]),
+            "step": "" if message["step"] is None else message["step"],
+        }
+        for number, message in enumerate(messages_of(told.trace))
+    ]
+
+
+def computed_in_vain(told: Conversation) -> dict[str, int]:
+    """Request id -> steps that were planned for it, less the tokens that the caller has taken in.
+
+    vLLM: none, vLLM has no labs
+    """
+    planned = [req_id for event in told.trace.filter(kind="schedule") for req_id in event.num_scheduled_tokens]
+    taken = [req_id for message in told.taken for req_id in message]
+    return {req_id: planned.count(req_id) - taken.count(req_id) for req_id in dict.fromkeys(planned)}

@@ -5,14 +5,17 @@ Interface: run_lab, parts_of.
 Must not know: checks and points.
 """
 
+import io
+import sys
 import traceback
 import webbrowser
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from minivllm.errors import InputError
+from minivllm.errors import EngineDeadError, InputError
 from minivllm.labs.catalog import Lab, get_lab
-from minivllm.labs.work import OUTPUT, default_folder, starter_in
+from minivllm.labs.folder import OUTPUT, default_folder, starter_in
 
 MAX_FRAMES = 3
 
@@ -47,7 +50,7 @@ def run_lab(lab: Lab, place: Path, others: str | None = None, open_page: bool = 
     own = _generate(lab, {}, folder / "engine.jsonl")
     print(f"\nWith {', '.join(sorted(parts))} of {path}:")
     try:
-        mine = _generate(lab, parts, folder / "run.jsonl")
+        mine = _generate_with(lab, parts, folder / "run.jsonl")
     except InputError:
         raise
     except Exception as error:
@@ -66,14 +69,29 @@ def run_lab(lab: Lab, place: Path, others: str | None = None, open_page: bool = 
     return 0 if same else 1
 
 
-def _generate(lab: Lab, parts: dict[str, str], trace: Path) -> list[list[int]]:
-    """The tokens of every prompt of lab.toml, printed as text."""
+def _generate_with(lab: Lab, parts: dict[str, str], trace: Path) -> list[list[int]]:
+    """As _generate, with a student's parts. What they raise is raised here, also when they ended the core's process."""
+    said = io.StringIO()  # the core's traceback, of which the student's line is told in another way
+    try:
+        with redirect_stderr(said):
+            tokens = _generate(lab, parts, trace)
+    except EngineDeadError:
+        with redirect_stdout(io.StringIO()):
+            _generate(lab, parts, trace, multiprocess=False)
+        print(said.getvalue(), end="", file=sys.stderr)
+        raise
+    print(said.getvalue(), end="", file=sys.stderr)
+    return tokens
+
+
+def _generate(lab: Lab, parts: dict[str, str], trace: Path, **changes: Any) -> list[list[int]]:
+    """The tokens of every prompt of lab.toml, printed as text. changes: of the settings of lab.toml."""
     from minivllm.llm import LLM
     from minivllm.sampling_params import SamplingParams
 
     sampling: dict[str, Any] = {"temperature": 0} | lab.run.get("sampling", {})
     params = SamplingParams(max_tokens=lab.run["max_tokens"], **sampling)
-    settings: dict[str, Any] = {"multiprocess": False, **lab.run.get("settings", {})}
+    settings: dict[str, Any] = {"multiprocess": False, **lab.run.get("settings", {}), **changes}
     settings |= {"parts": parts, "trace": str(trace), "trace_clock": "logical"}
     with LLM(**settings) as llm:
         conversations = [[{"role": "user", "content": prompt}] for prompt in lab.run["prompts"]]

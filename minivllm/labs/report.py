@@ -1,34 +1,41 @@
-"""How a result is shown: a table of tasks, one failure in full, the others in a line each; and as JSON.
+"""How a result is shown to a person: a table of tasks, one failure in full, the others in a line each.
 
-Owns: the words and the layout. Interface: format_result, as_json, format_failure.
-Must not know: how anything was found out.
+Owns: the words and the layout. Interface: format_result, format_failure, format_search.
+Must not know: how anything was found out, or the form that a program reads (result.py).
 """
 
-import platform
+from collections.abc import Sequence
 from typing import Any
 
-from minivllm import __version__
-from minivllm.labs.judge import Failure, LabResult, TaskResult
+from minivllm.labs.judge import CheckResult, Failure, LabResult, TaskResult
+from minivllm.labs.result import QuestionEntry, ResultFile
+from minivllm.labs.result import exit_status as exit_status
+from minivllm.labs.words import count
 
-SCHEMA = 1
 LABEL_WIDTH = 11
+SEED_DIGITS = 4  # enough to see that two reports are of one folder
 MARKS = {"pass": "✓", "not_written": "·"}
+BESIDES = "every other task was checked with the engine's own code in place of this one"
 
 
 def format_result(
-    result: LabResult, questions: list[dict[str, Any]], trace: str = "", next_step: str = "", place: str = ""
+    result: LabResult,
+    questions: Sequence[QuestionEntry],
+    trace: str = "",
+    next_step: str = "",
+    place: str = "",
+    file: ResultFile | None = None,
+    advice: Sequence[str] = (),
 ) -> str:
     """The whole report as text.
 
     trace: where the trace of the shown failure lies, and the command that opens it. place: the student's folder, when
-    it is not the one that the commands take by themselves.
+    it is not the one that the commands take by themselves. file: whose seed and lines stand in the title. advice: what
+    is said of wrong answers.
 
     vLLM: none, vLLM has no labs
     """
-    lab = result.lab
-    lines = [
-        f"Lab {lab.number} {lab.title} · {_count(len(result.tasks), 'task')}, {_count(len(questions), 'question')}"
-    ]
+    lines = [_title(result, len(questions), file)]
     if result.load_error is not None:
         error = result.load_error
         place = f"starter.py:{error['line']}   {error['text']}" if error["line"] else "starter.py"
@@ -38,17 +45,29 @@ def format_result(
     width = max(len(task.title) for task in result.tasks)
     lines += [_task_line(task, width) for task in result.tasks]
     if questions:
-        lines.append(_question_line(questions, width))
-    points = result.points + sum(question["points"] for question in questions)
-    most = sum(task.max for task in result.tasks) + sum(question["max"] for question in questions)
+        lines += [_question_line(questions, width), *(f"      {line}" for line in advice)]
+    lines += [line for check in result.stretch for line in _stretch_lines(check, width)]
+    points = result.points + sum(question.points for question in questions)
+    most = sum(task.max for task in result.tasks) + sum(question.max for question in questions)
     lines.append(f"  {points}/{most}.  {next_step}".rstrip())
     worst = result.worst()
     if worst is not None:
         lines += ["", *format_failure(*worst, trace=trace, place=place)]
         lines += _other_lines(result, worst[1])
         if result.output:
-            lines += ["", "  what the code printed, last lines:", *(f"      {line}" for line in result.output[-10:])]
+            lines += ["", "  what the code printed, last lines:", *(f"      {line}" for line in result.output)]
     return "\n".join(lines)
+
+
+def _title(result: LabResult, num_questions: int, file: ResultFile | None) -> str:
+    words = [f"Lab {result.lab.number} {result.lab.title}"]
+    if file is not None:
+        words.append(f"seed {file.seed[:SEED_DIGITS]}")
+        if len(file.files) == 1:
+            words.append(f"{file.files[0].name} {count(file.files[0].lines, 'line')}")
+    asked = [count(len(result.tasks), "task")] * bool(result.tasks)
+    asked += [count(num_questions, "question")] * bool(num_questions)
+    return " · ".join([*words, *([", ".join(asked)] if asked else [])])
 
 
 def _task_line(task: TaskResult, width: int) -> str:
@@ -61,17 +80,45 @@ def _task_line(task: TaskResult, width: int) -> str:
     parts = []
     for result in task.checks:
         outcome = result.outcome
-        if outcome.families:
+        if outcome.left_out:
+            parts.append(f"{result.check.id}: after {outcome.left_out} is right")
+        elif outcome.families:
             right = [name for name, ok in outcome.families.items() if ok]
             parts.append(f"{result.check.id}: right {' '.join(right) or 'none'}")
         else:
             parts.append(f"{result.check.id} {outcome.passed}/{outcome.cases}")
+    if _is_valid(task):
+        parts.append("valid, but vLLM decides otherwise")
     return f"{head}   {' · '.join(parts)}"
 
 
-def _question_line(questions: list[dict[str, Any]], width: int) -> str:
-    points, most = sum(q["points"] for q in questions), sum(q["max"] for q in questions)
-    wrong = [f"{q['id']} {q['status'].replace('_', ' ')}" for q in questions if q["status"] != "right"]
+def _stretch_lines(result: CheckResult, width: int) -> list[str]:
+    """What counts nothing: in one line, and the first case that is not so yet in another."""
+    outcome = result.outcome
+    mark = "✓" if outcome.passed == outcome.cases else "·"
+    lines = [f"  {'    stretch':<{width + 4}}  {mark}         {result.check.id} {outcome.passed}/{outcome.cases}"]
+    if outcome.failures:
+        first = outcome.failures[0]
+        lines[0] += f": {result.check.title}"
+        lines.append(f"      {first.case}, {first.where}: {first.got}")
+    return lines
+
+
+def _is_valid(task: TaskResult) -> bool:
+    """Whether all rules hold, and only decisions are other ones."""
+    rules = [result for result in task.checks if result.check.id == "invariants"]
+    failures = task.failures
+    return bool(
+        failures
+        and rules
+        and all(result.points == result.check.points for result in rules)
+        and all(failure.kind == "decision" for failure in failures)
+    )
+
+
+def _question_line(questions: Sequence[QuestionEntry], width: int) -> str:
+    points, most = sum(q.points for q in questions), sum(q.max for q in questions)
+    wrong = [f"{q.id} {q.status.replace('_', ' ')}" for q in questions if q.status != "right"]
     mark = "✓" if points == most else "·"
     return f"  {'    questions':<{width + 4}}  {mark} {points:>2}/{most}   {', '.join(wrong)}".rstrip()
 
@@ -85,12 +132,13 @@ def format_failure(task: TaskResult, failure: Failure, trace: str = "", place: s
     hint = f"minivllm lab hint {task.id.partition('.')[0].zfill(2)} {failure.hint or task.id}"
     rows = [
         ("input", failure.input),
-        ("where", failure.where),
+        ("where", _where(failure)),
         ("before", failure.before),
-        ("line", failure.line),
+        ("last line" if failure.kind == "hang" else "line", failure.line),
         ("expected", failure.expected + says),
         ("got", failure.got),
         ("looks like", failure.looks_like),
+        ("besides", BESIDES if failure.kind == "hang" else ""),
         ("trace", trace),
         ("next", f"{hint} --dir {place}" if place else hint),
     ]
@@ -100,8 +148,16 @@ def format_failure(task: TaskResult, failure: Failure, trace: str = "", place: s
     return [head, *(f"      {label:<{LABEL_WIDTH}}{text}" for label, text in rows if text)]
 
 
-def format_search(found: Any) -> str:
-    """What `--search` found: a Found, or the number of workloads that it tried.
+def _where(failure: Failure) -> str:
+    """Step, event of the trace, and boundary."""
+    if failure.event is None or failure.step is None:
+        return failure.where
+    step = f"step {failure.step}"
+    return f"{step}, event {failure.event}{failure.where.removeprefix(step)}"
+
+
+def format_search(found: Any, path: Any = None) -> str:
+    """What `--search` found: a Found, or the number of workloads that it tried. path: where its rung was written.
 
     vLLM: none, vLLM has no labs
     """
@@ -118,7 +174,7 @@ def format_search(found: Any) -> str:
         ("as a rung", found.line),
     ]
     head = f"  search: after {found.tried} random workloads one on which yours and the engine differ, made small:"
-    tail = "      Please send the last line to your instructor: it is a rung that the ladder lacks."
+    tail = f"      Please send {path or 'the last line'} to your instructor: it is a rung that the ladder lacks."
     return "\n".join([head, *(f"      {label:<{LABEL_WIDTH}}{text}" for label, text in rows if text), tail])
 
 
@@ -133,74 +189,3 @@ def _other_lines(result: LabResult, shown: Failure) -> list[str]:
                 rule = f" breaks {first.rule}" if first.rule else ""
                 lines.append(f"  ✗ {task.id} {first.case}{rule}{more}")
     return ["", "  also:", *lines] if lines else []
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-# ---------------------------------------------------------------------- JSON
-
-
-def as_json(result: LabResult, questions: list[dict[str, Any]], **facts: Any) -> dict[str, Any]:
-    """The result as plain values, for `check --json` and `submit`. facts: student, seed, files, grader, hints, …
-
-    vLLM: none, vLLM has no labs
-    """
-    total = result.points + sum(question["points"] for question in questions)
-    return {
-        "schema": SCHEMA,
-        "lab": result.lab.number,
-        "revision": result.lab.revision,
-        "minivllm": __version__,
-        "platform": f"{platform.system()} {platform.machine()}",
-        "seconds": round(result.seconds, 1),
-        "total": total,
-        "max": result.max + sum(question["max"] for question in questions),
-        "exit": exit_status(result),
-        "load_error": result.load_error,
-        "tasks": [_task_json(task) for task in result.tasks],
-        "questions": questions,
-        **facts,
-    }
-
-
-def exit_status(result: LabResult) -> int:
-    """0: all points of the code. 1: some are missing. 2: the file can't be loaded.
-
-    vLLM: none, vLLM has no labs
-    """
-    if result.load_error is not None:
-        return 2
-    return 0 if result.points == sum(task.max for task in result.tasks) else 1
-
-
-def _task_json(task: TaskResult) -> dict[str, Any]:
-    return {
-        "id": task.id,
-        "points": task.points,
-        "max": task.max,
-        "status": task.status,
-        "refused": task.refused,
-        "checks": [
-            {
-                "id": result.check.id,
-                "points": result.points,
-                "max": result.check.points,
-                "status": "pass" if result.points == result.check.points else "fail",
-                "cases": result.outcome.cases,
-                "passed": result.outcome.passed,
-                "families": result.outcome.families,
-                "first": _failure_json(result.outcome.failures),
-            }
-            for result in task.checks
-        ],
-    }
-
-
-def _failure_json(failures: list[Failure]) -> dict[str, Any] | None:
-    if not failures:
-        return None
-    first = min(failures, key=lambda failure: failure.size)
-    keys = ("case", "kind", "input", "where", "rule", "before", "expected", "got", "line", "looks_like")
-    return {key: getattr(first, key) for key in keys}

@@ -1,13 +1,14 @@
 """`check --search S`: random small workloads against the engine, for code that passes all else.
 
-Owns: how workloads are drawn, and how one that differs is made smaller.
-Interface: search, Found.
+Owns: how workloads are drawn, how one that differs is made smaller, and the file that it is written to.
+Interface: search, save_rung, Found.
 Must not know: what vLLM does: the engine, which equals all recordings, stands for it.
 """
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from minivllm.config import cdiv
@@ -15,6 +16,7 @@ from minivllm.errors import InputError
 from minivllm.labs import evidence, observe
 from minivllm.labs.catalog import Lab
 from minivllm.labs.child import WHOLE_FILE
+from minivllm.labs.folder import OUTPUT
 from minivllm.labs.judge import Failure, Observation, Subject
 from minivllm.labs.ladder import parse_rung
 from minivllm.lockstep.recording import Workload
@@ -55,6 +57,17 @@ def search(lab: Lab, subject: Subject, seconds: float, seed: int = 0) -> Found |
             if evidence.judge_workload(workload, answer, "") is not None:
                 return _shrunk(subject, line, tried, until)
     return tried
+
+
+def save_rung(lab: Lab, found: Found) -> Path:
+    """Write what was found as a line for traces/labs/ladder-more.txt; returns the file.
+
+    vLLM: none, vLLM has no labs
+    """
+    path = OUTPUT / lab.number / "rung.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{found.line}\n", encoding="utf-8")
+    return path
 
 
 def _expected(line: str) -> Workload:

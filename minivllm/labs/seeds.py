@@ -1,8 +1,8 @@
 """Seeds and questions: every student has a workload of their own, and three questions about it.
 
-Owns: how an id becomes a seed, what questions.py must offer, how an answer is compared.
-Interface: seed_of, Question, Questions, ask, grade_answers, format_questions.
-Must not know: who asks.
+Owns: how an id becomes a seed, what questions.py must offer, the admission rule.
+Interface: seed_of, student_sha256, Question, Questions, ask, event, admission, format_questions.
+Must not know: who asks, or how an answer is graded (answers.py).
 
 A lab's questions.py has `variant(seed) -> workload`, drawn until it is interesting for the lab, and
 `questions(run, workload, seed) -> (steps shown, list[Question])`, which makes texts and keys from the engine's own run
@@ -12,25 +12,30 @@ of it. With `workload_free = True` there is no workload: `questions(None, None, 
 import hashlib
 import importlib.util
 import re
-import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from minivllm.errors import InputError
 from minivllm.labs import observe
 from minivllm.labs.catalog import Lab
+from minivllm.labs.evidence import BOUNDARIES
 from minivllm.labs.words import tell_state, tell_workload
 from minivllm.lockstep.recording import Workload
 
 PRACTICE = "practice"
 MAX_STEPS = 2000
 ANSWERS = "answers.toml"
+MIN_ANSWERS = 12  # different ones, over all seeds
+MAX_SHARE = 0.20  # of the commonest answer
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """One question. key: a number, a text, or a list of those; it is never written into a file.
+
+    explains: the event, or the rule, that an answer is read from; shown after some wrong tries. sized: the text says
+    how long the list is, so that a list of another length may be told so.
 
     vLLM: none, vLLM has no labs
     """
@@ -39,6 +44,8 @@ class Question:
     points: int
     text: str
     key: Any
+    explains: str = ""
+    sized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +66,24 @@ def seed_of(lab: Lab, student: str, salt: str = "") -> int:
 
     vLLM: none, vLLM has no labs
     """
-    student = re.sub(r"\s+", "", student).casefold()
-    text = "\0".join((salt, lab.number, str(lab.revision), student))
+    text = "\0".join((salt, lab.number, str(lab.revision), plain_id(student)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def plain_id(student: str) -> str:
+    """An id without case and spaces.
+
+    vLLM: none, vLLM has no labs
+    """
+    return re.sub(r"\s+", "", student).casefold()
+
+
+def student_sha256(student: str, salt: str = "") -> str:
+    """What a result says of whose it is: two results of one student say the same, and give no id away.
+
+    vLLM: none, vLLM has no labs
+    """
+    return "sha256:" + hashlib.sha256(f"{salt}\0{plain_id(student)}".encode()).hexdigest()
 
 
 def read_questions(lab: Lab) -> Any:
@@ -99,63 +121,41 @@ def run_of(workload: Workload) -> list[dict[str, Any]]:
     return observe.run_workload({}, {"workload": workload, "max_steps": MAX_STEPS, "state": True}, [])
 
 
-# ---------------------------------------------------------------------- answers
+def event(run: Sequence[Mapping[str, Any]], step: int, boundary: str, why: str) -> str:
+    """The words for the event that explains an answer: where it is in a run, the state before it, and the rule.
 
-
-def grade_answers(lab: Lab, seed: int, path: Path) -> list[dict[str, Any]]:
-    """Every question with points and status: right, not_right, or not_answered. The key is not in it.
-
-    vLLM: none, vLLM has no labs
-    """
-    given = read_answers(path)
-    results = []
-    for question in ask(lab, seed).questions:
-        answer = given.get(question.id, "")
-        right = same(answer, question.key)
-        status = "right" if right else "not_answered" if answer in ("", []) else "not_right"
-        results.append(
-            {
-                "id": question.id,
-                "points": question.points if right else 0,
-                "max": question.points,
-                "status": status,
-                "given": answer,
-                "asked_sha256": hashlib.sha256(question.text.encode()).hexdigest(),
-            }
-        )
-    return results
-
-
-def read_answers(path: Path) -> dict[str, Any]:
-    """The answers of a file; none when there is no file. Raises InputError for a file that is no TOML.
+    boundary: schedule, update_from_output, … why: one or two sentences.
 
     vLLM: none, vLLM has no labs
     """
-    if not path.exists():
-        return {}
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} can't be read: {error}. An answer looks like Q1 = [1, 2] or Q2 = 7.") from error
+    state = None if step == 0 else run[step - 1]["updated"]
+    if boundary == "update_from_output":
+        state = run[step]["planned"]
+    return f"step {step}, {BOUNDARIES.get(boundary, boundary)}. Before it: {tell_state(state)}. {why}"
 
 
-def same(answer: Any, key: Any) -> bool:
-    """Whether an answer is the key: numbers as numbers or text, lists with or without brackets, case does not count.
+# ---------------------------------------------------------------------- the admission rule
+
+
+def admission(lab: Lab, seeds: Sequence[int], max_share: float = MAX_SHARE) -> list[str]:
+    """What keeps a lab's questions from being asked, a line each: over many seeds their answers must not be guessable.
 
     vLLM: none, vLLM has no labs
     """
-    return _normal(answer) == _normal(key)
-
-
-def _normal(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [word for item in value for word in _normal(item)]
-    return [_as_number(word) for word in re.findall(r"[^\s,;\[\]()]+", str(value).casefold())]
-
-
-def _as_number(word: str) -> str:
-    """3.0 and 3 are the same answer, and so are 1.50 and 1.5."""
-    return word.rstrip("0").rstrip(".") if re.fullmatch(r"-?\d+\.\d+", word) else word
+    answers: dict[str, Counter[str]] = {}
+    for seed in seeds:
+        for question in ask(lab, seed).questions:
+            answers.setdefault(question.id, Counter())[str(question.key)] += 1
+    found = []
+    for name, counts in answers.items():
+        commonest, times = counts.most_common(1)[0]
+        if len(counts) < MIN_ANSWERS:
+            found.append(f"lab {lab.number}, {name} has {len(counts)} answers; {MIN_ANSWERS} are the fewest")
+        if times > max_share * len(seeds):
+            found.append(f"lab {lab.number}, {name}: {commonest} is the answer for {times} of {len(seeds)} seeds")
+        if "[]" in counts or "" in counts:
+            found.append(f"lab {lab.number}, {name}: the answer is sometimes nothing, as that of who has not answered")
+    return found
 
 
 # ---------------------------------------------------------------------- questions.md
@@ -191,11 +191,3 @@ def format_questions(lab: Lab, asked: Questions) -> str:
     for question in asked.questions:
         lines += [f"**{question.id}** ({question.points} points) {question.text}", ""]
     return "\n".join(lines)
-
-
-def format_answers(asked: Questions) -> str:
-    """The text of an empty answers.toml.
-
-    vLLM: none, vLLM has no labs
-    """
-    return "".join(f'{question.id} = ""\n' for question in asked.questions)

@@ -154,9 +154,9 @@ def tell_list(items: list[Any]) -> str:
     return f"[{' '.join(map(str, items))}]"
 
 
-def count(number: int, what: str) -> str:
-    """1 token, 2 tokens.
+def count(number: int, what: str, many: str = "") -> str:
+    """1 token, 2 tokens. many: the plural, where an s is not enough.
 
     vLLM: none, vLLM has no labs
     """
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {what if number == 1 else many or f'{what}s'}"

@@ -1,142 +1,72 @@
-"""A student's folder: what `start` puts there, how it is checked, what `submit` writes.
+"""A student's folder, graded: code, answers, and what may surprise; and the trace of the failure that is shown.
 
-Owns: the files of the folder, and lab.json, which says whose it is, when it began and which hints were taken.
-Interface: start, check, submit, take_hint, read_note, Checked.
-Must not know: how results look.
+Owns: Checked, and the hash over the grader's own files.
+Interface: check, Checked, manifest, save_failure.
+Must not know: how results look, or what a folder has beside starter and answers (folder.py).
 """
 
 import hashlib
-import json
-import re
-import shutil
+import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from minivllm import __version__
 from minivllm.errors import InputError
-from minivllm.labs import casework, judge, originality, record, seeds
+from minivllm.labs import answers, casework, judge, originality, record, seeds
 from minivllm.labs.catalog import Lab
+from minivllm.labs.folder import NOTE, OUTPUT, Note, now, read_note, starter_in, write_note
 from minivllm.labs.judge import LabResult
+from minivllm.labs.result import (
+    GRADER_CHANGED,
+    SCHEMA,
+    FileEntry,
+    Grader,
+    Likeness,
+    Originality,
+    QuestionEntry,
+    ResultFile,
+    exit_status,
+    load_error_of,
+    task_entries,
+)
 from minivllm.labs.wrong import looks_like
 
-STARTER = "starter.py"
-LINK = re.compile(r"\]\(([^)#:\s]+)(#[\w-]+)?\)")
-NOTE = "lab.json"
-OUTPUT = Path("labs-out")
 GRADER_FOLDERS = ("minivllm/labs", "minivllm/lockstep", "minivllm/core", "traces/labs", "traces/vllm-0.22.0")
 GRADER_ENDINGS = {".py", ".toml", ".json", ".gz", ".txt"}
 
 
 @dataclass(slots=True)
 class Checked:
-    """What a check of a folder gave.
+    """What a check of a folder gave. file: the same for a program. advice: what is said of wrong answers.
+
+    trace: how to look at the failure that is shown. notices: of what may surprise, a line each.
 
     vLLM: none, vLLM has no labs
     """
 
     result: LabResult
-    questions: list[dict[str, Any]]
-    facts: dict[str, Any]  # for the JSON: student, seed, files, originality, grader, hints, times
-    trace: str = ""  # how to look at the failure that is shown
+    file: ResultFile
+    advice: list[str]
+    trace: str
+    notices: list[str]
+
+    @property
+    def questions(self) -> list[QuestionEntry]:
+        return self.file.questions
 
     @property
     def intact(self) -> bool:
-        return self.facts["grader"]["intact"]
+        return self.file.grader.intact
 
 
-def default_folder(lab: Lab) -> Path:
-    return Path("my-labs") / lab.number
+def check(
+    lab: Lab, place: Path, tasks: Sequence[str] | None = None, seed: int | None = None, keep: bool = True
+) -> Checked:
+    """Grade the code and the answers of a folder (or one file).
 
-
-def start(lab: Lab, folder: Path, student: str, salt: str = "") -> Path:
-    """Make a folder to work in. Raises InputError when there is a starter already.
-
-    vLLM: none, vLLM has no labs
-    """
-    if (folder / lab.begun_with).exists():
-        raise InputError(f"{folder / lab.begun_with} is there already. Go on with it, or name another folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    readme = (lab.folder / "README.md").read_text(encoding="utf-8")
-    (folder / "README.md").write_text(_with_absolute_links(readme, lab.folder), encoding="utf-8")
-    _copy_notebook(lab, folder)
-    seed = seeds.seed_of(lab, student, salt)
-    if lab.form == "cases":
-        casework.start(lab, folder, seed)
-    else:
-        shutil.copyfile(lab.starter, folder / STARTER)
-        asked = seeds.ask(lab, seed)
-        (folder / "questions.md").write_text(seeds.format_questions(lab, asked), encoding="utf-8")
-        (folder / seeds.ANSWERS).write_text(seeds.format_answers(asked), encoding="utf-8")
-    note = {
-        "lab": lab.number,
-        "revision": lab.revision,
-        "student": hashlib.sha256(f"{salt}\0{student}".encode()).hexdigest(),
-        "seed": f"{seed:016x}",
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "hints": [],
-    }
-    _write_note(folder, note)
-    return folder
-
-
-def _copy_notebook(lab: Lab, folder: Path) -> None:
-    """The lab's notebook, in which the student's file is the one beside it."""
-    book = lab.folder / f"lab{lab.number}.ipynb"
-    if book.exists():
-        text = book.read_text(encoding="utf-8").replace(f"my-labs/{lab.number}/{STARTER}", STARTER)
-        (folder / book.name).write_text(text, encoding="utf-8")
-
-
-def _with_absolute_links(text: str, base: Path) -> str:
-    """Markdown whose relative links, which hold in `base`, hold in every folder of this machine."""
-
-    def absolute(link: re.Match[str]) -> str:
-        target, anchor = link.groups("")
-        return f"](<{(base / target).resolve()}{anchor}>)" if (base / target).exists() else link.group()
-
-    return LINK.sub(absolute, text)
-
-
-def read_note(lab: Lab, folder: Path) -> dict[str, Any]:
-    """What lab.json says. A folder without one is practice.
-
-    vLLM: none, vLLM has no labs
-    """
-    path = folder / NOTE
-    if not path.exists():
-        seed = seeds.seed_of(lab, seeds.PRACTICE)
-        return {"lab": lab.number, "revision": lab.revision, "student": None, "seed": f"{seed:016x}", "hints": []}
-    try:
-        note = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} can't be read: {error}. Start the lab again in another folder.") from error
-    if note.get("lab") != lab.number:
-        raise InputError(f"{folder} holds lab {note.get('lab')}, not lab {lab.number}.")
-    return note
-
-
-def _write_note(folder: Path, note: dict[str, Any]) -> None:
-    (folder / NOTE).write_text(json.dumps(note, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def starter_in(lab: Lab, place: Path) -> Path:
-    """The student's file: `place` itself, or starter.py in it. Raises InputError when there is none.
-
-    vLLM: none, vLLM has no labs
-    """
-    path = place if place.suffix == ".py" else place / STARTER
-    if not path.exists():
-        raise InputError(f"{path} is not there. Begin with: minivllm lab start {lab.number} {path.parent}")
-    return path
-
-
-# ---------------------------------------------------------------------- check
-
-
-def check(lab: Lab, place: Path, tasks: Sequence[str] | None = None, seed: int | None = None) -> Checked:
-    """Grade the code and the answers of a folder (or one file). seed: in place of the folder's own.
+    seed: in place of the folder's own. keep: note the tries in the folder, and write the trace of the failure.
 
     vLLM: none, vLLM has no labs
     """
@@ -144,27 +74,21 @@ def check(lab: Lab, place: Path, tasks: Sequence[str] | None = None, seed: int |
         return _check_cases(lab, place, tasks, seed)
     path = starter_in(lab, place)
     note = read_note(lab, path.parent)
+    given = answers.read_answers(path.parent / seeds.ANSWERS)
     before = manifest(lab)
-    result = judge.grade(lab, path, tasks, refused=originality.borrowed(lab, path))
+    result = judge.grade(lab, path, tasks, borrowed=originality.borrowed(lab, path))
     looks_like(lab, result.tasks)
-    seed = int(note["seed"], 16) if seed is None else seed
-    questions = seeds.grade_answers(lab, seed, path.parent / seeds.ANSWERS)
-    trace = save_failure(lab, path, result)
-    text = path.read_text(encoding="utf-8", errors="replace")
-    facts = {
-        "student": note["student"],
-        "seed": f"{seed:016x}",
-        "started": note.get("started"),
-        "hints": note["hints"],
-        "files": [{"name": path.name, "sha256": _sha256(path), "lines": text.count("\n")}],
-        "originality": {
-            "engine": [] if result.load_error else originality.engine_likeness(lab, text),
-            "borrowed": [task.id for task in result.tasks if task.refused],
-        },
-        "grader": {"manifest_sha256": before, "intact": before == manifest(lab)},
-        "signature": None,
-    }
-    return Checked(result, questions, facts, trace)
+    seed = int(note.seed, 16) if seed is None else seed
+    asked = seeds.ask(lab, seed)
+    questions = answers.grade_answers(asked, given, note.tries)
+    trace = save_failure(lab, path, result) if keep else ""
+    if keep and (path.parent / NOTE).exists():
+        write_note(path.parent, note)
+    likeness = [] if result.load_error else originality.engine_likeness(lab, path.read_text(encoding="utf-8"))
+    grader = Grader(manifest_sha256=before, intact=before == manifest(lab))
+    found = Originality(engine=[Likeness(**entry) for entry in likeness], borrowed=sorted(result.borrowed))
+    file = _result_file(lab, result, note, seed, [path], questions, grader, found)
+    return Checked(result, file, answers.advice(asked, questions), trace, _notices(lab, note))
 
 
 def _check_cases(lab: Lab, place: Path, letters: Sequence[str] | None, seed: int | None) -> Checked:
@@ -173,24 +97,64 @@ def _check_cases(lab: Lab, place: Path, letters: Sequence[str] | None, seed: int
     if not (folder / NOTE).exists():
         raise InputError(f"{folder / NOTE} is not there. Begin with: minivllm lab start {lab.number} {folder}")
     note, before = read_note(lab, folder), manifest(lab)
-    seed = int(note["seed"], 16) if seed is None else seed
+    seed = int(note.seed, 16) if seed is None else seed
     started = time.monotonic()
     result = casework.check(lab, folder, seed, letters)
     result.seconds = time.monotonic() - started
     paths = [path for path in sorted((folder / casework.FOLDER).glob("*.py")) if not path.name.startswith(".")]
-    facts = {
-        "student": note["student"],
-        "seed": f"{seed:016x}",
-        "started": note.get("started"),
-        "hints": note["hints"],
-        "files": [
-            {"name": path.name, "sha256": _sha256(path), "lines": path.read_bytes().count(b"\n")} for path in paths
-        ],
-        "originality": {"engine": [], "borrowed": []},  # the sound method is the engine's, openly
-        "grader": {"manifest_sha256": before, "intact": before == manifest(lab)},
-        "signature": None,
-    }
-    return Checked(result, [], facts)
+    grader = Grader(manifest_sha256=before, intact=before == manifest(lab))
+    found = Originality(engine=[], borrowed=[])  # the sound method is the engine's, openly
+    file = _result_file(lab, result, note, seed, paths, [], grader, found)
+    return Checked(result, file, [], "", _notices(lab, note))
+
+
+def _result_file(
+    lab: Lab,
+    result: LabResult,
+    note: Note,
+    seed: int,
+    paths: Sequence[Path],
+    questions: list[QuestionEntry],
+    grader: Grader,
+    found: Originality,
+) -> ResultFile:
+    most = sum(task.points for task in lab.tasks)
+    return ResultFile(
+        schema=SCHEMA,
+        lab=lab.number,
+        revision=lab.revision,
+        minivllm=__version__,
+        student=note.student,
+        seed=f"{seed:016x}",
+        started=note.started,
+        ended=now(),
+        seconds=round(result.seconds, 1),
+        platform=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        files=[FileEntry(name=path.name, sha256=_sha256(path), lines=path.read_bytes().count(b"\n")) for path in paths],
+        total=result.points + sum(question.points for question in questions),
+        max=most + sum(question.max for question in questions),
+        exit=exit_status(result, most) if grader.intact else GRADER_CHANGED,
+        load_error=load_error_of(result),
+        tasks=task_entries(result),
+        questions=questions,
+        hints=note.hints,
+        originality=found,
+        grader=grader,
+        signature=None,
+    )
+
+
+def _notices(lab: Lab, note: Note) -> list[str]:
+    """What may surprise in a result."""
+    found = []
+    if note.revision != lab.revision:
+        found.append(
+            f"This folder was made with revision {note.revision} of the lab, and this is revision {lab.revision}: "
+            f"starter and questions may be other ones. `minivllm lab start {lab.number} ANOTHER_FOLDER` makes new ones."
+        )
+    if platform.system() == "Darwin":
+        found.append("On macOS the limit on memory is advisory.")
+    return found
 
 
 def save_failure(lab: Lab, path: Path, result: LabResult) -> str:
@@ -203,12 +167,15 @@ def save_failure(lab: Lab, path: Path, result: LabResult) -> str:
         return ""
     task, failure = worst
     target = OUTPUT / lab.number / "fail.jsonl"
+    target.unlink(missing_ok=True)
     workload, step = failure.trace_of["workload"], failure.trace_of["step"]
     with judge.Subject(lab, path) as subject:
         if subject.load() is not None:
             return ""
-        event = record.save_trace(subject, task.id, workload, step, target)
-    place = f", event {event} (step {step + 1} there)" if event is not None else ""
+        failure.event = record.save_trace(subject, task.id, workload, step, target)
+    if not target.exists():
+        return ""
+    place = f", event {failure.event} (step {step + 1} there)" if failure.event is not None else ""
     return f"minivllm view {target}{place}"
 
 
@@ -229,46 +196,3 @@ def manifest(lab: Lab) -> str:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-# ---------------------------------------------------------------------- hints
-
-
-def read_hints(lab: Lab) -> dict[str, list[str]]:
-    """Task -> its hints, from the least to the most. hints.md has `## 4.1` for a task and `### ` for each level.
-
-    vLLM: none, vLLM has no labs
-    """
-    found: dict[str, list[str]] = {}
-    task = ""
-    for line in (lab.folder / "hints.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            task = line[3:].split()[0]
-            found[task] = []
-        elif line.startswith("### "):
-            found[task].append(line[4:])
-        elif task and found[task]:
-            found[task][-1] += f"\n{line}"
-    return {task: [hint.strip() for hint in hints] for task, hints in found.items()}
-
-
-def take_hint(lab: Lab, folder: Path, task_id: str, level: int | None) -> str:
-    """A hint; without a level, the next one that was not taken yet. Noted in the folder; it costs nothing.
-
-    vLLM: none, vLLM has no labs
-    """
-    lab.task(task_id)
-    hints = read_hints(lab).get(task_id, [])
-    note = read_note(lab, folder)
-    taken = [n for task, n in note["hints"] if task == task_id]
-    level = level if level is not None else min(max(taken, default=0) + 1, len(hints))
-    if not 1 <= level <= len(hints):
-        raise InputError(f"Task {task_id} has hints 1 to {len(hints)}.")
-    text = f"{task_id}, hint {level} of {len(hints)}: {hints[level - 1]}"
-    if not (folder / NOTE).exists():
-        more = f"minivllm lab hint {lab.number} {task_id} --dir FOLDER"
-        return f"{text}\n({folder / NOTE} is not there, so nobody counts. For the next one, name your folder: {more})"
-    if [task_id, level] not in note["hints"]:
-        note["hints"].append([task_id, level])
-        _write_note(folder, note)
-    return text

@@ -1,7 +1,7 @@
 """Wrong solutions, as edits of the engine's own lines, and what they look like from outside.
 
 Owns: the form of wrong.py, how a solution's text is made, and the fingerprints that tell wrong solutions apart.
-Interface: Wrong, read_wrong, solution, edited, build_fingerprints, looks_like.
+Interface: Wrong, Harmless, read_wrong, read_harmless, solution, edited, build_fingerprints, looks_like.
 Must not know: how a check works.
 """
 
@@ -13,8 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from minivllm.labs.catalog import Lab
+from minivllm.labs.child import engine_symbols
 from minivllm.labs.cut import MarkerError, Source, build_starter
 from minivllm.labs.judge import Limits, TaskResult, fingerprint, grade
 
@@ -41,16 +43,46 @@ class Wrong:
     more: tuple[tuple[str, str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Harmless:
+    """An edit that looks like a mistake and changes nothing that anybody could see. proof: why that is so.
+
+    It is kept so that nobody lists it as wrong: a check that refused it would be at fault.
+
+    vLLM: none, vLLM has no labs
+    """
+
+    id: str
+    task: str
+    symbol: str
+    old: str
+    new: str
+    proof: str
+    more: tuple[tuple[str, str, str], ...] = ()
+
+
 def read_wrong(lab: Lab) -> list[Wrong]:
     """The WRONG list of a lab's wrong.py.
 
     vLLM: none, vLLM has no labs
     """
+    return _module(lab).WRONG
+
+
+def read_harmless(lab: Lab) -> list[Harmless]:
+    """The HARMLESS list of a lab's wrong.py; empty where there is none.
+
+    vLLM: none, vLLM has no labs
+    """
+    return getattr(_module(lab), "HARMLESS", [])
+
+
+def _module(lab: Lab) -> ModuleType:
     path = lab.folder / "wrong.py"
     spec = importlib.util.spec_from_file_location(f"wrong_{lab.number}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.WRONG
+    return module
 
 
 def solution(lab: Lab, tasks: tuple[str, ...] | None = None) -> str:
@@ -74,8 +106,8 @@ def _source(root: Path, path: str) -> Source:
     return Source(root, path)
 
 
-def edited(lab: Lab, wrong: Wrong) -> str:
-    """The solution with the edits of a wrong entry. Raises MarkerError when a line to be edited is not there.
+def edited(lab: Lab, wrong: Wrong | Harmless) -> str:
+    """The solution with the edits of an entry. Raises MarkerError when a line to be edited is not there.
 
     vLLM: none, vLLM has no labs
     """
@@ -85,9 +117,7 @@ def edited(lab: Lab, wrong: Wrong) -> str:
         lines = text.splitlines(keepends=True)
         part = "".join(lines[first - 1 : last])
         if part.count(old) != 1:
-            raise MarkerError(
-                f"lab {lab.number}, wrong solution {wrong.id}: {old!r} is {part.count(old)} times in {symbol}"
-            )
+            raise MarkerError(f"lab {lab.number}, solution {wrong.id}: {old!r} is {part.count(old)} times in {symbol}")
         text = "".join(lines[: first - 1]) + part.replace(old, new) + "".join(lines[last:])
     return text
 
@@ -124,6 +154,7 @@ def grade_wrong(lab: Lab) -> Iterator[tuple[Wrong, TaskResult]]:
 
     vLLM: none, vLLM has no labs
     """
+    engine_symbols(lab)  # imports what the forked processes need, once for all of them
     with tempfile.TemporaryDirectory(prefix="minivllm-") as folder:
         path = Path(folder) / "starter.py"
         for wrong in read_wrong(lab):

@@ -81,7 +81,10 @@ class InputBatch:
 
     @boundary("update_states")
     def update_states(self, plan: SchedulerOutput) -> None:
-        """Take the scheduler's plan in: drop, add, extend, and close the holes. The order decides who gets which row.
+        """Take the scheduler's plan in. The order decides who gets which row.
+
+        Drop the ended; take the rows of those that get no tokens, or resume; remember the new; update the known; give
+        rows to the new, in the plan's order, then to the known without one; close the holes.
 
         vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._update_states
         """
@@ -117,7 +120,10 @@ class InputBatch:
         return state
 
     def _update_known(self, cached: CachedRequestData) -> list[CachedRequestState]:
-        """Update the requests that the worker knows, and their rows; returns those that need a row."""
+        """Update the requests that the worker knows, and their rows; returns those that need a row, in this order.
+
+        New blocks go behind a request's others; those of a resumed request replace them: its old ones are gone.
+        """
         joining = []
         for req_id, new_block_ids, num_computed in zip(
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
@@ -140,7 +146,7 @@ class InputBatch:
         return joining
 
     def add_request(self, state: CachedRequestState) -> int:
-        """Give a request the lowest free row; returns it.
+        """Give a request the lowest hole, or else a new row at the end; returns the row.
 
         vLLM: v1/worker/gpu_input_batch.py::InputBatch.add_request
         """
@@ -175,7 +181,7 @@ class InputBatch:
         self._sampling_metadata = None
 
     def condense(self) -> None:
-        """Fill holes from the end: the last row moves into the lowest hole, until there is none.
+        """Fill holes from the end: the last row that is none moves into the lowest hole, until no hole is left.
 
         vLLM: v1/worker/gpu_input_batch.py::InputBatch.condense
         """

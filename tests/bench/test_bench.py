@@ -37,6 +37,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         more = ["--requests", "20"] if name == "memory" else []
         words = ["bench", name, *QUICK, *more, "--model", str(tiny_model()), "--out", str(folder / f"{name}.json")]
         assert main(words) == 0
+    words = ["bench", "throughput", *QUICK, "--peer", "transformers", "--model", str(tiny_model())]
+    assert main([*words, "--out", str(folder / "throughput-transformers.json")]) == 0
     return folder
 
 
@@ -50,6 +52,12 @@ def test_a_result_has_its_sides_figures_rounds_command_and_machine(
     assert result["command"].startswith(f"minivllm bench {name} --rounds 1 --threads 1")
     assert {"processor", "cores", "versions"} <= set(result["machine"])
     assert str(tiny_model()) not in json.dumps(result), "a result does not tell paths"
+
+
+def test_a_peer_is_compared_in_both_number_types(results: Path) -> None:
+    result = json.loads((results / "throughput-transformers.json").read_text())
+    peers = {"transformers bfloat16", "transformers float32"}
+    assert set(result["medians"]) == {"minivllm", *peers} and set(result["ratios"]) == peers
 
 
 def test_the_page_is_made_of_the_results(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

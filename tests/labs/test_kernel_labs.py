@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from minivllm.labs import lab10, observe_kernels, play_kernels, seeds
+from minivllm.labs import lab10, observe_decode, play_kernels, seeds, tell_decode
 from minivllm.labs.catalog import get_lab
 from minivllm.labs.judge import Limits, grade
 from minivllm.labs.observe_kernels import Margins
 from minivllm.labs.report import format_result
-from minivllm.labs.wrong import solution
+from minivllm.labs.wrong import edited, read_wrong, solution
 from minivllm_kernels.interpreter import is_interpreting
 
 pytestmark = pytest.mark.skipif(not is_interpreting(), reason="kernels run on a GPU in this process")
@@ -51,14 +51,39 @@ def test_margins_notice_a_store_beside_a_tensor_and_leave_it_as_it_is() -> None:
     inner[1, 2], slots[0] = 9.0, 8
     assert margins.damaged() == []
     inner.as_strided((7,), (1,))[6] = 1.0
-    assert margins.damaged() == ["out"]
+    assert margins.damaged() == ["out"] and margins.spilled() == {"out": [0, 1]}
+
+
+def told_of_lab_10(task: str, wrong_id: str, tmp_path: Path) -> str:
+    lab = get_lab("10")
+    path = tmp_path / "starter.py"
+    path.write_text(edited(lab, next(wrong for wrong in read_wrong(lab) if wrong.id == wrong_id)))
+    return format_result(grade(lab, path, tasks=[task], fork=True), [])
+
+
+def test_a_failure_of_a_kernel_tells_the_maxima_and_the_keys_that_were_read(tmp_path: Path) -> None:
+    text = told_of_lab_10("10.2", "kernel_max_of_the_tile", tmp_path)
+    assert "(8 keys, in 1[0-3] 2[0-3])" in text and "these keys were read · m: 600.7 251.2" in text
+    assert "m after each tile: 600.7 600.7" in text
+    text = told_of_lab_10("10.2", "kernel_k_unmasked", tmp_path)
+    assert "(1 key, in 1[0])" in text and "· keys read: 1[0-" in text and "· m: -inf" in text
+
+
+def test_a_failure_of_two_kernels_tells_which_one_it_is(tmp_path: Path) -> None:
+    place = "right with the engine's {} in place of yours"
+    assert place.format("reduce_segments_kernel") in told_of_lab_10("10.4", "reduce_natural", tmp_path)
+    assert place.format("paged_decode_segments_kernel") in told_of_lab_10("10.4", "segments_before_heads", tmp_path)
+
+
+def test_a_store_beside_a_tensor_is_told_in_numbers(tmp_path: Path) -> None:
+    assert "written: 8 numbers behind out" in told_of_lab_10("10.2", "head_mask_missing", tmp_path)
 
 
 @pytest.mark.parametrize("case", [*lab10.ONE_TOKEN, *lab10.ODD_SIZES], ids=str)
 def test_expected_numbers_of_lab_10_are_those_of_the_kernel(case: dict) -> None:
-    got = torch.tensor(observe_kernels.decode({}, case, [])["out"])
+    got = torch.tensor(observe_decode.decode({}, case, [])["out"])
     limit = 2e-2 if case["dtype"] == "bfloat16" else 1e-5
-    torch.testing.assert_close(got.double(), lab10.expected_decode(case), atol=limit, rtol=0)
+    torch.testing.assert_close(got.double(), tell_decode.expected_decode(case), atol=limit, rtol=0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from minivllm.__main__ import main
+from minivllm.errors import InputError
 from minivllm.labs import cases, casework
 from minivllm.labs.catalog import TaskText, get_lab
+from minivllm.labs.folder import read_hints
 from minivllm.labs.judge import Subject, TaskResult
-from minivllm.labs.work import read_hints
 from minivllm.refs.lock import read_lock
 
 LAB = get_lab("13")
@@ -145,6 +146,25 @@ def _symptom(case: cases.Case) -> int:
             return event.seq
     mine, other = ([e for e in events if e.kind == "update_from_output"] for events in (broken, sound))
     return next(a.seq for a, b in zip(mine, other, strict=False) if a.updates != b.updates)
+
+
+@pytest.mark.parametrize("answer", [{"event": "step 5"}, {"rule": "the pool"}, {"rule": "P55"}], ids=str)
+def test_an_answer_that_can_be_none_is_refused_before_it_costs_points(answer: dict, place: Path) -> None:
+    case = case_of("touch_without_unlink")
+    answers, text = casework.answers_of(case)
+    with pytest.raises(InputError, match="Write "):
+        graded(case, place, answers | answer, text)
+
+
+def test_a_method_is_known_by_its_name_alone(place: Path) -> None:
+    case = case_of("touch_without_unlink")
+    answers, text = casework.answers_of(case)
+    assert graded(case, place, answers | {"cause": "touch()"}, text).points == 10
+
+
+def test_a_method_without_its_class_is_told_so(place: Path) -> None:
+    result = graded(case_of("touch_without_unlink"), place, {}, "def touch(self, blocks):\n    pass\n")
+    assert "touch can't be placed" in result.failures[0].got
 
 
 @pytest.mark.parametrize(

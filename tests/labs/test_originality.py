@@ -36,6 +36,7 @@ def test_a_docstring_does_not_count() -> None:
         "        return super().touch(blocks)",
         "        given.BlockPool.touch(self, blocks)",
         "        from minivllm.core.block_pool import BlockPool as Own\n        Own.touch(self, blocks)",
+        '        return getattr(super(), "touch")(blocks)',
     ],
 )
 def test_borrowed_code_counts_nothing(tmp_path: Path, code: str) -> None:
@@ -43,23 +44,34 @@ def test_borrowed_code_counts_nothing(tmp_path: Path, code: str) -> None:
     label = '        raise NotImplementedError("Lab 4.3: count one owner more")'
     path.write_text(LAB.starter.read_text().replace(label, code))
     reasons = borrowed(LAB, path)
-    assert set(reasons) == {"4.3", "4.4"} and "touch" in reasons["4.3"]
-    (task,) = grade(LAB, path, ["4.3"], fork=True, refused=reasons).tasks
-    assert task.points == 0 and task.status == "refused"
+    assert set(reasons) == {"BlockPool.touch"} and "touch" in reasons["BlockPool.touch"]
+    tasks = grade(LAB, path, ["4.3", "4.4"], fork=True, borrowed=reasons).tasks
+    assert [(task.points, task.status) for task in tasks] == [(0, "refused")] * 2
+    assert re.match(r"line \d+ ", tasks[0].refused)
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "symbol", "line"),
     [
-        "\nBlockPool.touch = given.BlockPool.touch\n",
-        "\nimport minivllm.core.block_pool as engine\nFreeKVCacheBlockQueue = engine.FreeKVCacheBlockQueue\n",
+        ("\nBlockPool.touch = given.BlockPool.touch\n", "BlockPool.touch", True),
+        (
+            "\nimport minivllm.core.block_pool as engine\nFreeKVCacheBlockQueue = engine.FreeKVCacheBlockQueue\n",
+            "",
+            True,
+        ),
+        ("\nsetattr(BlockPool, 'touch', vars(given.BlockPool)['touch'])\n", "BlockPool.touch", False),
     ],
 )
-def test_what_was_not_written_in_the_file_is_refused(tmp_path: Path, code: str) -> None:
+def test_what_was_not_written_in_the_file_counts_nothing(tmp_path: Path, code: str, symbol: str, line: bool) -> None:
     path = tmp_path / "starter.py"
     path.write_text(solution(LAB) + code)
-    result = grade(LAB, path, ["4.3"], fork=True)
-    assert "was not written in this file" in result.load_error["message"]
+    result = grade(LAB, path, ["4.1", "4.2", "4.3"], fork=True, borrowed=borrowed(LAB, path))
+    refused = {task.id: task for task in result.tasks if task.status == "refused"}
+    assert set(refused) == ({"4.3"} if symbol else {"4.1"}), "the other tasks count"
+    (task,) = refused.values()
+    assert task.points == 0 and ("line" in task.refused) is line
+    assert any(name.startswith(symbol or "FreeKVCacheBlockQueue") for name in result.borrowed)
+    assert line or "was not written in this file, but in block_pool.py" in task.refused
 
 
 def test_right_solutions_are_not_called_borrowed() -> None:

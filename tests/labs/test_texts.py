@@ -1,12 +1,13 @@
 """What the labs' texts say is so: symbols, tasks, points, files, hints, links."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from minivllm.labs.catalog import Lab, all_labs
-from minivllm.labs.work import read_hints
+from minivllm.labs.catalog import Lab, all_labs, find_root
+from minivllm.labs.folder import read_hints
 from minivllm.parts import SEAMS
 from minivllm.refs.lock import read_lock
 
@@ -14,6 +15,9 @@ LABS = all_labs()
 EACH_LAB = pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.number)
 SYMBOL = re.compile(r"`((?:[\w./-]+)\.py)::([\w.]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
+FILE = re.compile(r"`([\w./-]+\.(?:py|md|toml|json|gz|ipynb))`")
+IN_A_STUDENTS_FOLDER = {"starter.py", "answers.toml", "questions.md", "lab.json", "AGENTS.md"}
+WORD = re.compile(r"[A-Za-z_]\w*")
 NUM_HINTS = 3
 # words that say nothing, or that make a reader feel stupid
 EMPTY_WORDS = re.compile(r"\b(simply|just|obviously|of course|easy|easily|trivial)\b", re.IGNORECASE)
@@ -77,6 +81,43 @@ def test_hints_do_not_hold_lines_of_the_solution(lab: Lab) -> None:
     text = (lab.folder / "hints.md").read_text()
     for line in answers:
         assert len(line) < 25 or line not in text, f"hints.md has {line!r}"
+
+
+@EACH_LAB
+def test_files_and_tasks_that_are_named_exist(lab: Lab) -> None:
+    tasks = {task.id for task in lab.tasks}
+    for path, text in texts(lab).items():
+        for name in FILE.findall(text):
+            places = (lab.root, lab.folder, lab.root / "minivllm", lab.root / "notebooks")
+            known = any((place / name).exists() for place in places) or name in IN_A_STUDENTS_FOLDER
+            of_vllm = any(one.endswith(name) for one, _ in read_lock().entries)
+            assert known or of_vllm, f"{path.name}: {name}"
+        for number in re.findall(rf"(?<![\d.`]){int(lab.number)}\.\d(?![\d%])", text):
+            assert number in tasks, f"{path.name}: {number}"
+
+
+@cache
+def engine_names() -> set[str]:
+    """Every function and class of the package."""
+    texts = (path.read_text() for path in (find_root() / "minivllm").rglob("*.py"))
+    return {name for text in texts for name in re.findall(r"^ *(?:def|class) (\w+)", text, re.MULTILINE)}
+
+
+@EACH_LAB
+def test_hints_name_what_there_is(lab: Lab) -> None:
+    """Words of code in the hints are words of the engine's file or of the starter, or names of the engine."""
+    files = {place.partition("::")[0] for place in lab.symbols}
+    words = set(WORD.findall(lab.starter.read_text())) | engine_names()
+    for name in files:
+        words |= set(WORD.findall((lab.root / name).read_text()))
+    hints = (lab.folder / "hints.md").read_text()
+    unknown = {
+        word
+        for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", hints)
+        for word in WORD.findall(code)
+        if "_" in word and word not in words
+    }
+    assert not unknown
 
 
 @EACH_LAB

@@ -21,7 +21,8 @@ import msgspec
 import numpy as np
 
 from minivllm.engine.serial import MsgpackEncoder
-from minivllm.notebook import predict, table
+from minivllm.labs import play_text
+from minivllm.notebook import note, predict, table
 
 
 def show(message: object) -> str:
@@ -82,3 +83,31 @@ frames = MsgpackEncoder().encode([array])
 before = bytes(frames[1])
 array[0] = 1.0
 print("the frame has changed with the array:", bytes(frames[1]) != before)
+
+# %% [markdown]
+# ## Two processes
+#
+# Caller and core, each in a process of its own, with a script in place of a model. They take turns: after a step the
+# core sends what it brought, plans the next one, and waits until the caller has taken the message in.
+
+# %%
+told = play_text.conversation(
+    {"r0": ["a", "b", "c", "d", "e"], "r1": ["x", "y", "z"]}, acts=[(1, "add", "r1"), (2, "abort", "r0")]
+)
+table(play_text.message_rows(told), caption="r1 is added after the first message with outputs, r0 given up after two")
+
+# %%
+after = [row for row in play_text.message_rows(told) if row["type"] != "ADD"]
+place = next(number for number, row in enumerate(after) if row["type"] == "ABORT")
+predict(
+    "How many messages with a token of r0 does the core send after the ABORT?",
+    str(sum("r0" in row["requests"] for row in after[place + 1 :])),
+    {
+        "1": "The next step was planned with r0, and its token is computed. But who is aborted gets no token any more.",
+        "3": "It has three tokens left; but an ABORT does not wait until the request is over.",
+    },
+    right="The aborts queue is read between the model and the taking in of its tokens.",
+)
+
+# %%
+note(f"Computed in vain: {play_text.computed_in_vain(told)['r0']} token of r0, in the step that was planned already.")

@@ -303,6 +303,23 @@ WRONG = [
         message="the last word is not noticed, and would be decoded: it is raw bytes, no msgpack.",
     ),
     Wrong(
+        id="death_passed_over",
+        task="1.4",
+        symbol=DEAD,
+        old="return len(frames) == 1 and bytes(frames[0]) == ENGINE_CORE_DEAD",
+        new="return False",
+        misconception="whoever is dead says nothing",
+        message="the last word is passed over in silence. Whoever waits for an output would wait for ever.",
+        more=(
+            (
+                OUTPUT,
+                "    outputs = decoder.decode(frames)\n",
+                "    if bytes(frames[0]) == ENGINE_CORE_DEAD:\n        return None\n"
+                "    outputs = decoder.decode(frames)\n",
+            ),
+        ),
+    ),
+    Wrong(
         id="death_by_its_beginning",
         task="1.4",
         symbol=DEAD,

@@ -4,7 +4,7 @@ import copy
 from random import Random
 from typing import Any
 
-from minivllm.labs.seeds import Question, run_of
+from minivllm.labs.seeds import Question, event, run_of
 from minivllm.labs.variants import EOS_TOKEN_ID, draw, make_workload
 from minivllm.lockstep.recording import Workload
 
@@ -59,14 +59,24 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
             f"In which step does {req_id} end, with which finish reason (stop or length) and which stop_reason (a "
             "token, or None)? A list of the three.",
             [step, reason, stop_reason],
+            event(run, step, "update_from_output", f"`check_stop` looks at the token that {req_id} has got."),
+            sized=True,
         ),
-        Question("Q2", 15, f"With the plan of which step is the worker told that {req_id} has ended?", told),
+        Question(
+            "Q2",
+            15,
+            f"With the plan of which step is the worker told that {req_id} has ended?",
+            told,
+            event(run, step, "update_from_output", "The ids that end here are told with the next plan."),
+        ),
         Question(
             "Q3",
             15,
             f"How many output tokens does {req_id} have at its end: as it is, and with min_tokens "
             f"{_request(changed, req_id)['min_tokens']}? A list of the two.",
             lengths,
+            event(run, step, "update_from_output", "Below min_tokens `check_stop` looks at no token, only at lengths."),
+            sized=True,
         ),
     ]
 

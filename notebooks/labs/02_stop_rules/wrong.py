@@ -1,6 +1,6 @@
 """Wrong solutions of lab 02: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Wrong
+from minivllm.labs.wrong import Harmless, Wrong
 
 WRONG = [
     Wrong(
@@ -324,5 +324,17 @@ WRONG = [
         new="        self.finished_req_ids = set(self.finished_req_ids)",
         misconception="better twice than never",
         message="an end is told with every plan. It is told once.",
+    ),
+]
+
+HARMLESS = [
+    Harmless(
+        id="max_tokens_equality",
+        task="2.1",
+        symbol="check_stop",
+        old="num_output_tokens >= request.max_tokens",
+        new="num_output_tokens == request.max_tokens",
+        proof="Outputs are appended one by one and each is tested, and min_tokens is at most max_tokens: the number "
+        "cannot pass max_tokens unseen.",
     ),
 ]

@@ -4,7 +4,7 @@ import copy
 from random import Random
 from typing import Any
 
-from minivllm.labs.seeds import Question, run_of
+from minivllm.labs.seeds import Question, event, run_of
 from minivllm.labs.variants import draw, make_workload
 from minivllm.lockstep.recording import Workload
 
@@ -43,6 +43,7 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
     last = workload["requests"][-1]["id"]
     doubled = copy.deepcopy(workload)
     doubled["config"]["max_num_batched_tokens"] *= 2
+    other = run_of(doubled)
     names = [request["id"] for request in workload["requests"]]
     slowest = max(names, key=lambda name: _end(run, name))
     got = dict(run[moment]["step"]["num_scheduled_tokens"])
@@ -53,14 +54,23 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
             f"How many tokens does each request get in step {moment}? A list with one number for each of "
             f"{', '.join(names)}, 0 for who gets none.",
             [got.get(name, 0) for name in names],
+            event(run, moment, "schedule", "First those that run, in order, then those that wait, while budget lasts."),
+            sized=True,
         ),
-        Question("Q2", 15, f"In which step does {last} get its first output token?", _first_token(run, last)),
+        Question(
+            "Q2",
+            15,
+            f"In which step does {last} get its first output token?",
+            _first_token(run, last),
+            event(run, _admitted(run, last), "schedule", f"{last} is admitted. A token comes when all is computed."),
+        ),
         Question(
             "Q3",
             15,
             f"With a budget of {doubled['config']['max_num_batched_tokens']} in place of "
             f"{workload['config']['max_num_batched_tokens']}: in which step does {slowest} end?",
-            _end(run_of(doubled), slowest),
+            _end(other, slowest),
+            event(other, _admitted(other, slowest), "schedule", f"With that budget {slowest} is admitted here."),
         ),
     ]
 
@@ -73,6 +83,10 @@ def _mixed_steps(run: Run) -> list[int]:
         if len(counts) >= 3 and 1 in counts and max(counts) > 1 and index >= 2:
             found.append(index)
     return found
+
+
+def _admitted(run: Run, req_id: str) -> int:
+    return next(index for index, entry in enumerate(run) if any(new["id"] == req_id for new in entry["step"]["new"]))
 
 
 def _first_token(run: Run, req_id: str) -> int:

@@ -1,6 +1,6 @@
 """Wrong solutions of lab 03: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Wrong
+from minivllm.labs.wrong import Harmless, Wrong
 
 BUDGET = "Scheduler._num_new_tokens"
 RUNNING = "Scheduler._schedule_running"
@@ -200,6 +200,21 @@ WRONG = [
         misconception="use the room for someone smaller",
         message="a request behind the head was admitted because the head did not fit. The head blocks the queue: "
         "otherwise a large request could wait for ever.",
+    ),
+    Wrong(
+        id="waiting_preempts",
+        task="3.3",
+        symbol="Scheduler._schedule_waiting",
+        old="            if fits is None:\n",
+        new='            rival = self._select_victim() if self.policy == "priority" and self.running else request\n'
+        "            rival_is_new = rival in step.new + step.resumed\n"
+        "            if fits is None and rival.priority > request.priority and not rival_is_new:\n"
+        "                self._take_from_running(rival, step)\n"
+        "                self._preempt_request(rival)\n"
+        "                continue\n"
+        "            if fits is None:\n",
+        misconception="the important one goes first",
+        message="a waiting request preempts a running one. Only a running one does; who waits, waits.",
     ),
     Wrong(
         id="blocked_head_goes_to_the_back",
@@ -437,5 +452,26 @@ WRONG = [
             "the waiting pass runs first. Then the running pass meets the newcomers again, and they may take "
             "what a running request needs."
         ),
+    ),
+]
+
+HARMLESS = [
+    Harmless(
+        id="no_cap_at_the_end_of_the_context",
+        task="3.2",
+        symbol=RUNNING,
+        old="            n = min(n, self.max_model_len - 1 - request.num_computed_tokens)\n",
+        new="",
+        proof="A running request has fewer tokens than max_model_len, or it would have ended: it never misses more "
+        "than the cap allows. Only speculative tokens could.",
+    ),
+    Harmless(
+        id="break_at_nothing_missing",
+        task="3.2",
+        symbol=RUNNING,
+        old="            if n == 0:\n                step.req_index += 1\n                continue\n",
+        new="            if n == 0:\n                break\n",
+        proof="Without speculative tokens a running request always misses one token at least, and the loop ends when "
+        "the budget is 0: n is never 0.",
     ),
 ]

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-from minivllm.labs.seeds import Question
+from minivllm.labs.seeds import Question, event
 from minivllm.labs.variants import draw, make_workload
 from minivllm.lockstep.recording import Workload
 
@@ -41,18 +41,22 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
             f"Which are the first five blocks of the free queue after step {moment} (after `update_from_output`)? "
             "In order, the next to be handed out first.",
             first_five,
+            event(run, moment, "update_from_output", "Who ends gives its blocks back: the last of its table first."),
+            sized=True,
         ),
         Question(
             "Q2",
             15,
             f"After step {moment}, {req_id} gets its next new block in step {later}. Which one?",
             block_id,
+            event(run, later, "schedule", "A new block is taken from the front of the free queue."),
         ),
         Question(
             "Q3",
             15,
             f"Which blocks have a ref_cnt of 2 or more when step {moment} has been planned? Rising order.",
             shared,
+            event(run, moment, "schedule", "ref_cnt is the number of tables that hold the block; a hit is one more."),
         ),
     ]
 

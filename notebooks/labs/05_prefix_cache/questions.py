@@ -4,7 +4,7 @@ import copy
 from random import Random
 from typing import Any
 
-from minivllm.labs.seeds import Question, run_of
+from minivllm.labs.seeds import Question, event, run_of
 from minivllm.labs.variants import draw, make_workload
 from minivllm.lockstep.recording import Workload
 
@@ -49,6 +49,7 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
     """
     hits = _hits(run)
     req_id = Random(seed).choice(_hitting(run))
+    step, other = _admitted(run, req_id), run_of(halved(workload))
     names = [request["id"] for request in workload["requests"]]
     return 0, [
         Question(
@@ -57,14 +58,24 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
             "How many tokens does each request find in the prefix cache when it is admitted? A list with one number "
             f"for each of {', '.join(names)}.",
             [len(hits[name]) * SIZE for name in names],
+            event(run, step, "schedule", f"{req_id} is admitted. Only full blocks are hit, and never the last token."),
+            sized=True,
         ),
-        Question("Q2", 15, f"Which blocks does {req_id} hit? In the order of its block table.", hits[req_id]),
+        Question(
+            "Q2",
+            15,
+            f"Which blocks does {req_id} hit? In the order of its block table.",
+            hits[req_id],
+            event(run, step, "schedule", f"{req_id} is admitted. It looks block after block up, to the first miss."),
+        ),
         Question(
             "Q3",
             15,
             f"With blocks of {SIZE // 2} tokens in place of {SIZE}, and twice as many: how many tokens does each of "
             f"{', '.join(names)} find?",
-            [len(blocks) * (SIZE // 2) for blocks in _hits(run_of(halved(workload)), SIZE // 2).values()],
+            [len(blocks) * (SIZE // 2) for blocks in _hits(other, SIZE // 2).values()],
+            event(other, _admitted(other, req_id), "schedule", f"With those blocks {req_id} is admitted here."),
+            sized=True,
         ),
     ]
 
@@ -87,6 +98,10 @@ def _hits(run: Run, size: int = SIZE) -> dict[str, list[int]]:
         for new in entry["step"]["new"]:
             found[new["id"]] = new["block_ids"][: new["num_computed_tokens"] // size]
     return dict(sorted(found.items()))
+
+
+def _admitted(run: Run, req_id: str) -> int:
+    return next(index for index, entry in enumerate(run) if any(new["id"] == req_id for new in entry["step"]["new"]))
 
 
 def _hitting(run: Run) -> list[str]:

@@ -43,6 +43,15 @@ WRONG = [
         message="a block whose last token has just come has no hash. It is full: hash it.",
     ),
     Wrong(
+        id="outputs_never_hashed",
+        task="5.1",
+        symbol="extend_block_hashes",
+        old="    for start in range(",
+        new="    if block_hashes:\n        return\n    for start in range(",
+        misconception="only prompts are shared",
+        message="a list that has hashes gets no more of them. Outputs fill blocks too, and their blocks can be hit.",
+    ),
+    Wrong(
         id="salt_ignored",
         task="5.1",
         symbol="extend_block_hashes",

@@ -4,7 +4,7 @@ import copy
 from random import Random
 from typing import Any
 
-from minivllm.labs.seeds import Question, run_of
+from minivllm.labs.seeds import Question, event, run_of
 from minivllm.labs.variants import draw, make_workload
 from minivllm.lockstep.recording import Workload
 
@@ -48,20 +48,25 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
     vLLM: none, vLLM has no labs
     """
     step, victim = _victims(run)[0]
-    fewer = one_block_fewer(workload)
+    fewer, back = one_block_fewer(workload), _return_of(run, victim, step)
+    other = run_of(fewer)
     return step - 1, [
         Question(
             "Q1",
             10,
             "In which step is a request preempted for the first time, and which one? A list of the two.",
             [step, victim],
+            event(run, step, "schedule", "Somebody who runs needs a block, and none is free."),
+            sized=True,
         ),
         Question(
             "Q2",
             15,
             f"When does {victim} come back: in which step, with how many tokens found in the prefix cache, and "
             "how many computed in that step? A list of the three.",
-            _return_of(run, victim, step),
+            back,
+            event(run, back[0], "schedule", f"{victim} is admitted again: what is still in the cache is found."),
+            sized=True,
         ),
         Question(
             "Q3",
@@ -69,7 +74,8 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
             f"With {fewer['config']['num_blocks'] - 1} usable blocks in place of "
             f"{workload['config']['num_blocks'] - 1}: who is preempted, in order, and in which steps? A list like "
             "[r1, 4, r0, 9].",
-            [part for step, req_id in _victims(run_of(fewer)) for part in (req_id, step)],
+            [part for index, req_id in _victims(other) for part in (req_id, index)],
+            event(other, _victims(other)[0][0], "schedule", "With so many blocks, the first preemption is here."),
         ),
     ]
 

@@ -122,6 +122,44 @@ WRONG = [
         ),
     ),
     Wrong(
+        id="no_hit_on_resume",
+        task="6.2",
+        symbol="Scheduler._preempt_request",
+        old=("        self.kv_cache_manager.free(victim)\n"),
+        new=(
+            "        blocks = self.kv_cache_manager.req_to_blocks.get(victim.request_id, [])\n"
+            "        self.kv_cache_manager.block_pool.forget_hashes(blocks)\n"
+            "        self.kv_cache_manager.free(victim)\n"
+        ),
+        misconception="what is given back is forgotten",
+        message="the victim finds nothing in the prefix cache when it returns. Its blocks are there until overwritten.",
+    ),
+    Wrong(
+        id="frees_in_table_order",
+        task="6.2",
+        symbol="Scheduler._preempt_request",
+        old=("        self.kv_cache_manager.free(victim)\n"),
+        new=(
+            "        manager = self.kv_cache_manager\n"
+            "        manager.num_cached_block.pop(victim.request_id, None)\n"
+            "        manager.block_pool.free_blocks(manager.req_to_blocks.pop(victim.request_id, []))\n"
+        ),
+        misconception="freed is freed",
+        message=(
+            "the victim's blocks are freed from the beginning of its table. The last one goes first, so that a prefix "
+            "is evicted after what follows it."
+        ),
+    ),
+    Wrong(
+        id="outputs_count_as_computed",
+        task="6.2",
+        symbol="Scheduler._preempt_request",
+        old=("        victim.num_computed_tokens = 0\n"),
+        new=("        victim.num_computed_tokens = victim.num_output_tokens\n"),
+        misconception="the prompt is computed again",
+        message="the outputs count as computed. Their K and V were in the blocks too: all of it is computed again.",
+    ),
+    Wrong(
         id="victim_never_the_asker",
         task="6.3",
         symbol="Scheduler._allocate_or_preempt",
@@ -145,6 +183,18 @@ WRONG = [
         ),
         misconception="one block was missing",
         message="one victim, then it gives up. A chunk may need the blocks of several.",
+    ),
+    Wrong(
+        id="waiting_pass_runs_anyway",
+        task="6.3",
+        symbol="Scheduler._allocate_or_preempt",
+        old="self._preempt_for(request, n, victim, step)",
+        new="self._take_from_running(victim, step)\n            self._preempt_request(victim)",
+        misconception="there is room again",
+        message=(
+            "the plan does not say that somebody was preempted, so that the waiting pass runs in the same step. "
+            "_preempt_for notes it."
+        ),
     ),
     Wrong(
         id="undo_keeps_budget",

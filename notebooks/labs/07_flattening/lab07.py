@@ -11,20 +11,23 @@
 # %%
 from minivllm.labs import play_batch
 from minivllm.labs.words import tell_list
-from minivllm.notebook import note, predict, table
+from minivllm.notebook import predict, table
 
 # %% [markdown]
 # ## A prompt in two chunks, and a request beside it
+#
+# First step 0 alone. r0 has a prompt of five tokens, and the budget is four.
 
 # %%
 LINE = "B2 N9 S3 T4 M8: aaaaa>2, a>3"
 steps = play_batch.run(LINE)
-table(play_batch.rows(steps), caption=LINE)
+table(play_batch.rows(steps[:1]), caption=LINE)
 
 # %%
 chunk = steps[1]
 predict(
-    f"Step 1 computes {len(chunk['positions'])} tokens. Which positions do they have?",
+    f"Step 1 computes {len(chunk['positions'])} tokens: the last one of r0's prompt, and r1's. Which positions do they "
+    "have?",
     tell_list(chunk["positions"]),
     {
         tell_list(list(range(len(chunk["positions"])))): "Positions count in the request, not in the step.",
@@ -35,9 +38,14 @@ predict(
 
 # %%
 last = steps[2]
-note(
-    f"In step 2 every row has one token. query_start_loc is {tell_list(last['query_start_loc'])}, and knows nothing of "
-    f"what was computed before; seq_lens is {tell_list(last['seq_lens'])}, and does."
+predict(
+    f"In step 2 every row has one token. query_start_loc is {tell_list(last['query_start_loc'])}. What is seq_lens?",
+    tell_list(last["seq_lens"]),
+    {
+        tell_list([1] * len(last["rows"])): "That is what this step computes. Those before have K and V too.",
+        tell_list(last["positions"]): "That is what was computed before. K and V of this step's tokens come to it.",
+    },
+    right="query_start_loc knows nothing of what was computed before; seq_lens does.",
 )
 
 # %% [markdown]
@@ -59,6 +67,12 @@ predict(
 )
 
 # %% [markdown]
+# All steps. Go through one of them with a pencil.
+
+# %%
+table(play_batch.rows(steps), caption=LINE)
+
+# %% [markdown]
 # ## Rows
 #
 # Two requests end in the same step, and one is waiting.
@@ -66,7 +80,7 @@ predict(
 # %%
 LINE = "B4 N9 S4 T8 M8: a>1, a>3, a>1, a>3, a>3"
 steps = play_batch.run(LINE)
-table(play_batch.rows(steps), caption=LINE)
+table(play_batch.rows(steps[:1]), caption=LINE)
 
 # %%
 before, after = steps[0]["rows"], steps[1]["rows"]
@@ -80,13 +94,17 @@ predict(
     right="r4 took the lowest hole, row 0. One hole is left, row 2, and the last row moved into it.",
 )
 
+# %%
+table(play_batch.rows(steps), caption=LINE)
+
 # %% [markdown]
 # ## Your turn
 #
 # Change the line, and look. With the path of your starter as a second argument the same workload runs with your code:
-# `play_batch.run(LINE, "my-labs/07/starter.py")`. Try a budget of 2, or a pool that is too small, so that a request is
-# preempted and comes back.
+# `play_batch.run(LINE, "my-labs/07/starter.py")`, as soon as all its parts are written. In the workload below the pool
+# is too small: r1 is preempted, has no row in one step, and comes back in the next one, with blocks that are all new to
+# it. Follow its blocks and its positions.
 
 # %%
-LINE = "B2 N6 S2 T6 M7: aaa>3, aa>4"
+LINE = "B2 N6 S3 T6 M7: aa>4, aa>4, a>2"
 table(play_batch.rows(play_batch.run(LINE)), caption=LINE)

@@ -48,7 +48,7 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
     position = random.randrange(after["computed"][row] + len(after["tokens"][row]))
     size = workload["config"]["block_size"]
     mixed = max(range(1, moment), key=lambda step: len({len(tokens) for tokens in rows[step]["tokens"]}))
-    ended = run[moment]["step"]["finished"]
+    key, ended = _starts_and_lengths(rows[mixed]), _tell_ids(run[moment]["step"]["finished"])
     return moment, [
         Question(
             "Q1",
@@ -56,21 +56,28 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
             f"In step {moment} the block table of {req_id} is {tell_list(blocks)}. In which slot do K and V of its "
             f"position {position} lie?",
             blocks[position // size] * size + position % size,
+            f"B15 prepare_inputs of step {moment}: position {position} lies in place {position // size} of the table, "
+            f"at offset {position % size}; a slot is block times {size} plus offset.",
         ),
         Question(
             "Q2",
             15,
             f"The rows of step {mixed} are, from row 0 on, {tell_list(rows[mixed]['rows'])}. What is its "
-            "query_start_loc, and then its seq_lens? One list, of 2R + 1 numbers.",
-            _starts_and_lengths(rows[mixed]),
+            f"query_start_loc, and then its seq_lens? One list, of {len(key)} numbers: R + 1, and R.",
+            key,
+            f"B15 prepare_inputs of step {mixed}: computed before it {tell_list(rows[mixed]['computed'])}, tokens now "
+            f"{tell_list([len(tokens) for tokens in rows[mixed]['tokens']])}.",
+            sized=True,
         ),
         Question(
             "Q3",
             15,
             f"The rows of step {moment - 1} were {tell_list(before['rows'])}, from row 0 on. Step {moment} begins with "
-            f"the end of {' and '.join(ended)}, and schedules {_tell_plan(run[moment])}, in this order. Which request "
-            "stands in which row then, from row 0 on?",
+            f"the end of {ended}, and schedules {_tell_plan(run[moment])}, in this order. Which request stands in "
+            'which row then, from row 0 on? One list, like ["r1", "r0"].',
             after["rows"],
+            f"B15 update_states of step {moment}: {ended} leave holes; who is new takes the lowest hole, "
+            "then `condense` moves the last row into each hole that is left.",
         ),
     ]
 
@@ -85,6 +92,10 @@ def _starts_and_lengths(step: dict[str, Any]) -> list[int]:
 
 def _tell_plan(entry: dict[str, Any]) -> str:
     return ", ".join(f"{req_id} {n}" for req_id, n in entry["step"]["num_scheduled_tokens"])
+
+
+def _tell_ids(req_ids: list[str]) -> str:
+    return " and ".join([", ".join(req_ids[:-1]), req_ids[-1]])
 
 
 def _moments(run: Run) -> list[int]:

@@ -1,6 +1,6 @@
 """Wrong solutions of lab 07: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Wrong
+from minivllm.labs.wrong import Harmless, Wrong
 
 LOCATE = "locate_tokens"
 READ = "read_tables"
@@ -110,6 +110,88 @@ WRONG = [
         message="logits_indices holds positions in the request. It must hold places in the flat batch.",
     ),
     Wrong(
+        id="starts_of_the_rows_alone",
+        task="7.1",
+        symbol=LOCATE,
+        old=RETURN,
+        new="return cumulative - num_scheduled, positions, seq_lens, logits_indices",
+        misconception="R rows have R starts",
+        message="query_start_loc lacks its last number: R + 1 numbers, and the last says where the last row ends.",
+    ),
+    Wrong(
+        id="starts_are_floats",
+        task="7.1",
+        symbol=LOCATE,
+        old=RETURN,
+        new="return query_start_loc.astype(float), positions, seq_lens, logits_indices",
+        misconception="a number is a number",
+        message=(
+            "query_start_loc holds floats. numpy repeats and indexes with integers alone; np.zeros needs "
+            "dtype=int for them."
+        ),
+    ),
+    Wrong(
+        id="another_order",
+        task="7.1",
+        symbol=LOCATE,
+        old=RETURN,
+        new="return positions, query_start_loc, seq_lens, logits_indices",
+        misconception="the order is free",
+        message=(
+            "positions come first in what is returned. The docstring names the order: query_start_loc is the first."
+        ),
+    ),
+    Wrong(
+        id="nothing_returned",
+        task="7.1",
+        symbol=LOCATE,
+        old=RETURN,
+        new="return None",
+        misconception="the last line is the result",
+        message="locate_tokens ends without a return, or returns None.",
+    ),
+    Wrong(
+        id="places_for_positions",
+        task="7.1",
+        symbol=LOCATE,
+        old=POSITIONS,
+        new="positions = np.arange(len(req_indices))",
+        misconception="a position is a place in the flat batch",
+        message="positions are places in the flat batch. They count in the request: its computed tokens come before.",
+    ),
+    Wrong(
+        id="a_list_for_each_row",
+        task="7.1",
+        symbol=LOCATE,
+        old=POSITIONS,
+        new="positions = [list(range(c, c + n)) for c, n in zip(num_computed, num_scheduled)]",
+        misconception="rows stay apart",
+        message="positions is a list of lists, one for each row. All T of them lie side by side in one.",
+    ),
+    Wrong(
+        id="computed_changed_in_place",
+        task="7.1",
+        symbol=LOCATE,
+        old="seq_lens = num_computed + num_scheduled",
+        new="seq_lens = num_computed\n    seq_lens += num_scheduled",
+        misconception="a new name is a new array",
+        message=(
+            "+= wrote into num_computed: a second name for an array is the same array. These are the rows' own counts."
+        ),
+    ),
+    Wrong(
+        id="logits_of_every_token",
+        task="7.1",
+        symbol=LOCATE,
+        old="logits_indices = cumulative - 1",
+        new="logits_indices = np.arange(len(req_indices))",
+        misconception="every token is followed by a new one",
+        message=(
+            "logits_indices names every token. Only the last one of each row is followed by a token that is not "
+            "known yet."
+        ),
+    ),
+    Wrong(
         id="offset_in_chunk",
         task="7.2",
         symbol=READ,
@@ -191,6 +273,102 @@ WRONG = [
         message="input_ids begins with the first token of the request. It must begin where this step begins.",
     ),
     Wrong(
+        id="quotient_and_remainder_swapped",
+        task="7.2",
+        symbol=READ,
+        old="positions // block_size",
+        new="positions % block_size",
+        misconception="% finds the block",
+        message=(
+            "quotient and remainder are swapped: position // block_size finds the entry of the table, % the offset."
+        ),
+        more=((READ, "+ positions % block_size", "+ positions // block_size"),),
+    ),
+    Wrong(
+        id="table_read_at_the_position",
+        task="7.2",
+        symbol=READ,
+        old="positions // block_size",
+        new="positions",
+        misconception="the table has an entry for each token",
+        message="the block table was read at the position. It has an entry for each block: position // block_size.",
+    ),
+    Wrong(
+        id="blocks_count_from_one",
+        task="7.2",
+        symbol=READ,
+        old="blocks * block_size",
+        new="(blocks - 1) * block_size",
+        misconception="block 1 is the first",
+        message="1 was taken off the block id. Block b begins at slot b * block_size; block 0 is a block too.",
+    ),
+    Wrong(
+        id="offset_in_the_flat_batch",
+        task="7.2",
+        symbol=READ,
+        old="positions % block_size",
+        new="np.arange(len(positions)) % block_size",
+        misconception="places and positions are the same",
+        message="you used the place in the flat batch, not the position, for the offset in the block.",
+    ),
+    Wrong(
+        id="tokens_at_the_place",
+        task="7.2",
+        symbol=READ,
+        old="token_ids[req_indices, positions]",
+        new="token_ids[req_indices, np.arange(len(positions)) % token_ids.shape[1]]",
+        misconception="the table of tokens is flat too",
+        message="input_ids was read at the place in the flat batch. Row r of token_ids is read at the position.",
+    ),
+    Wrong(
+        id="first_token_to_the_row_before",
+        task="7.2",
+        symbol=READ,
+        old="np.repeat(np.arange(len(query_start_loc) - 1), np.diff(query_start_loc))",
+        new="np.searchsorted(query_start_loc[1:], np.arange(len(positions)))",
+        misconception="a start is the end of the row before",
+        message=(
+            "the first token of each row was given to the row before: place query_start_loc[r] is in row r "
+            '(side="right").'
+        ),
+    ),
+    Wrong(
+        id="row_looked_for_by_position",
+        task="7.2",
+        symbol=READ,
+        old="np.repeat(np.arange(len(query_start_loc) - 1), np.diff(query_start_loc))",
+        new='np.searchsorted(query_start_loc, positions, side="right") - 1',
+        misconception="starts are positions",
+        message="the row of a token was looked for by its position. query_start_loc counts places in the flat batch.",
+    ),
+    Wrong(
+        id="all_rows_are_row_zero",
+        task="7.2",
+        symbol=READ,
+        old="req_indices = np.repeat(np.arange(len(query_start_loc) - 1), np.diff(query_start_loc))",
+        new="req_indices = np.zeros(len(positions), dtype=int)",
+        misconception="a batch has one row",
+        message="tokens and blocks of all rows were read from row 0.",
+    ),
+    Wrong(
+        id="column_before_row",
+        task="7.2",
+        symbol=READ,
+        old="token_ids[req_indices, positions]",
+        new="token_ids[positions, req_indices]",
+        misconception="x comes before y",
+        message="token_ids was read at (position, row). The row comes first.",
+    ),
+    Wrong(
+        id="results_swapped",
+        task="7.2",
+        symbol=READ,
+        old="return token_ids[req_indices, positions], slot_mapping",
+        new="return slot_mapping, token_ids[req_indices, positions]",
+        misconception="the order is free",
+        message="the slots come first in what is returned. The docstring names the order: input_ids is the first.",
+    ),
+    Wrong(
         id="always_a_new_row",
         task="7.3",
         symbol=f"{ROWS}.add_request",
@@ -206,7 +384,7 @@ WRONG = [
         old="heapq.heappop(self._holes)",
         new="self._holes.pop(self._holes.index(max(self._holes)))",
         misconception="a stack of holes",
-        message="a request was put into the highest hole. The lowest is taken first.",
+        message="a request was put into the highest hole. heapq.heappop(self._holes) takes the lowest; pop() doesn't.",
     ),
     Wrong(
         id="closed_up_in_order",
@@ -301,6 +479,239 @@ WRONG = [
         message="the row's num_computed_tokens stayed what it was. The plan says how many there are before this step.",
     ),
     Wrong(
+        id="hole_stays_in_the_heap",
+        task="7.3",
+        symbol=f"{ROWS}.add_request",
+        old="heapq.heappop(self._holes)",
+        new="self._holes[0]",
+        misconception="to look is to take",
+        message="the hole is filled, and still in self._holes: heapq.heappop takes it out.",
+    ),
+    Wrong(
+        id="hole_filled_without_a_name",
+        task="7.3",
+        symbol=f"{ROWS}.add_request",
+        old="self.req_ids[row] = state.req_id",
+        new="pass",
+        misconception="a row is a number",
+        message="a hole was taken, but req_ids still has None there.",
+    ),
+    Wrong(
+        id="holes_left_open",
+        task="7.3",
+        symbol=f"{ROWS}.update_states",
+        old="        self.condense()",
+        new="        pass",
+        misconception="a hole is harmless",
+        message="the holes that nobody took were not closed: condense was not called.",
+    ),
+    Wrong(
+        id="ended_is_remembered",
+        task="7.3",
+        symbol=f"{ROWS}.update_states",
+        old="self.requests.pop(req_id, None)",
+        new="pass",
+        misconception="no row, no trace",
+        message="a request that has ended is still in self.requests. Nobody else drops it.",
+    ),
+    Wrong(
+        id="ended_was_known",
+        task="7.3",
+        symbol=f"{ROWS}.update_states",
+        old="self.requests.pop(req_id, None)",
+        new="del self.requests[req_id]",
+        misconception="who ends has been here",
+        message=(
+            "finished_req_ids may name a request that was aborted while it waited: the worker has never heard of it."
+        ),
+    ),
+    Wrong(
+        id="known_before_new",
+        task="7.3",
+        symbol=f"{ROWS}.update_states",
+        old=(
+            "        joining = [self._remember(new) for new in plan.scheduled_new_reqs]\n"
+            "        joining += self._update_known(plan.scheduled_cached_reqs)"
+        ),
+        new=(
+            "        joining = self._update_known(plan.scheduled_cached_reqs)\n"
+            "        joining += [self._remember(new) for new in plan.scheduled_new_reqs]"
+        ),
+        misconception="who was here first is served first",
+        message="those that come back got their rows before the new ones. The new come first.",
+    ),
+    Wrong(
+        id="everybody_joins",
+        task="7.3",
+        symbol=f"{ROWS}._update_known",
+        old="if row is None:",
+        new="if True:",
+        misconception="every step begins with empty rows",
+        message="a request that has a row was given another one. Only those without a row join.",
+    ),
+    Wrong(
+        id="nobody_comes_back",
+        task="7.3",
+        symbol=f"{ROWS}._update_known",
+        old="joining.append(state)",
+        new="pass",
+        misconception="a known request has a row",
+        message="a known request without a row got none. It had been preempted or left out, and is back.",
+    ),
+    Wrong(
+        id="all_blocks_appended",
+        task="7.3",
+        symbol=f"{ROWS}._update_known",
+        old="append_row(new_block_ids, row)",
+        new="append_row(state.block_ids, row)",
+        misconception="the row is written anew",
+        message="the row got all blocks of its request behind those that it has. append_row takes the new ones alone.",
+    ),
+    Wrong(
+        id="row_replaced_by_its_new_blocks",
+        task="7.3",
+        symbol=f"{ROWS}._update_known",
+        old="append_row(new_block_ids, row)",
+        new="add_row(new_block_ids, row)",
+        misconception="add_row adds",
+        message="add_row put the new blocks in place of the row's. New blocks go behind the others: append_row.",
+    ),
+    Wrong(
+        id="remembered_blocks_stay",
+        task="7.3",
+        symbol=f"{ROWS}._update_known",
+        old="state.block_ids.extend(new_block_ids)",
+        new="pass",
+        misconception="the row remembers",
+        message="the row has its new blocks, but the request's state hasn't: when it loses its row they are forgotten.",
+    ),
+    Wrong(
+        id="remembered_count_stays",
+        task="7.3",
+        symbol=f"{ROWS}._update_known",
+        old="state.num_computed_tokens = num_computed",
+        new="pass",
+        misconception="the row remembers",
+        message="the state's num_computed_tokens stayed what it was. add_request takes the row's count from there.",
+    ),
+    Wrong(
+        id="none_extends_the_state",
+        task="7.3",
+        symbol=f"{ROWS}._update_known",
+        old="elif new_block_ids is not None:",
+        new="else:",
+        misconception="no new blocks is an empty list",
+        message="new_block_ids is None when there are no new blocks: there is nothing to add then.",
+    ),
+    Wrong(
+        id="none_extends_the_row",
+        task="7.3",
+        symbol=f"{ROWS}._update_known",
+        old="            if new_block_ids is not None:\n                self.block_table",
+        new="            if True:\n                self.block_table",
+        misconception="no new blocks is an empty list",
+        message="new_block_ids is None when there are no new blocks: there is nothing to add then.",
+    ),
+    Wrong(
+        id="last_row_is_a_hole",
+        task="7.3",
+        symbol=f"{ROWS}.condense",
+        old="            while self.req_ids and self.req_ids[-1] is None:\n                self.req_ids.pop()\n",
+        new="",
+        misconception="the last row is a request",
+        message="the last row was moved although it is a hole. Holes at the end are dropped first.",
+    ),
+    Wrong(
+        id="names_moved_without_their_rows",
+        task="7.3",
+        symbol=f"{ROWS}.condense",
+        old="        while self._holes:\n            while self.req_ids and self.req_ids[-1] is None:",
+        new=(
+            "        self.req_ids = [req_id for req_id in self.req_ids if req_id is not None]\n"
+            "        self.req_id_to_index = {req_id: row for row, req_id in enumerate(self.req_ids)}\n"
+            "        self._holes = []\n"
+            "        while self._holes:\n"
+            "            while self.req_ids and self.req_ids[-1] is None:"
+        ),
+        misconception="a row is its name",
+        message=(
+            "req_ids closed up, but tokens, count and blocks stayed where they were. _move_last_row moves all "
+            "that a row has."
+        ),
+    ),
+    Wrong(
+        id="hole_looked_at_not_taken",
+        task="7.3",
+        symbol=f"{ROWS}.condense",
+        old="heapq.heappop(self._holes)",
+        new="self._holes[0]",
+        misconception="to look is to take",
+        message=(
+            "condense looks at self._holes[0] and leaves it there: the loop never ends. heapq.heappop takes it out."
+        ),
+    ),
+    Wrong(
+        id="dropped_hole_is_filled",
+        task="7.3",
+        symbol=f"{ROWS}.condense",
+        old="if hole < len(self.req_ids):",
+        new="if True:",
+        misconception="a hole in the heap is a hole in the rows",
+        message="a hole was filled that is no row any more: it stood at the end, and was dropped.",
+    ),
+    Wrong(
+        id="end_dropped_once",
+        task="7.3",
+        symbol=f"{ROWS}.condense",
+        old=(
+            "        while self._holes:\n"
+            "            while self.req_ids and self.req_ids[-1] is None:\n"
+            "                self.req_ids.pop()\n"
+        ),
+        new=(
+            "        while self.req_ids and self.req_ids[-1] is None:\n"
+            "            self.req_ids.pop()\n"
+            "        while self._holes:\n"
+        ),
+        misconception="one look at the end is enough",
+        message=(
+            "holes at the end were dropped once, before the loop. When the last row has moved, a hole may be "
+            "last again."
+        ),
+    ),
+    Wrong(
+        id="row_dropped_after_its_move",
+        task="7.3",
+        symbol=f"{ROWS}.condense",
+        old="self._move_last_row(hole)",
+        new="self._move_last_row(hole)\n                self.req_ids.pop()",
+        misconception="to move is to copy",
+        message="_move_last_row takes the last row away itself. One more was taken away after it.",
+    ),
+    Wrong(
+        id="heap_outlives_the_holes",
+        task="7.3",
+        symbol=f"{ROWS}.condense",
+        old=(
+            "        while self._holes:\n"
+            "            while self.req_ids and self.req_ids[-1] is None:\n"
+            "                self.req_ids.pop()\n"
+            "            hole = heapq.heappop(self._holes)\n"
+            "            if hole < len(self.req_ids):\n"
+            "                self._move_last_row(hole)"
+        ),
+        new=(
+            "        while None in self.req_ids:\n"
+            "            if self.req_ids[-1] is None:\n"
+            "                self.req_ids.pop()\n"
+            "            else:\n"
+            "                self._move_last_row(self.req_ids.index(None))"
+        ),
+        misconception="req_ids says it all",
+        message="the holes are closed, and self._holes still names them: the next request is put into one.",
+        more=((f"{ROWS}.add_request", "if self._holes:", "if self._holes and self._holes[0] < len(self.req_ids):"),),
+    ),
+    Wrong(
         id="pads_with_slot_zero",
         task="7.4",
         symbol="flatten",
@@ -344,5 +755,96 @@ WRONG = [
         new="slot_mapping = np.pad(slot_mapping, (num_padding, 0), constant_values=PAD_SLOT_ID)",
         misconception="padding may stand anywhere",
         message="slot_mapping was padded in front, so each token's K and V go to another token's slot.",
+    ),
+    Wrong(
+        id="pad_to_is_never_none",
+        task="7.4",
+        symbol="flatten",
+        old="(pad_to or num_tokens) - num_tokens",
+        new="pad_to - num_tokens",
+        misconception="there is always padding",
+        message="pad_to may be None: nothing is added then.",
+    ),
+    Wrong(
+        id="all_padded_in_front",
+        task="7.4",
+        symbol="flatten",
+        old="input_ids = np.pad(input_ids, (0, num_padding))",
+        new="input_ids = np.pad(input_ids, (num_padding, 0))",
+        misconception="padding may stand anywhere",
+        message=(
+            "padding stands in front. It goes to the end: query_start_loc and logits_indices count from the "
+            "first token."
+        ),
+    ),
+    Wrong(
+        id="padding_at_position_minus_one",
+        task="7.4",
+        symbol="flatten",
+        old="positions = np.pad(positions, (0, num_padding))",
+        new="positions = np.pad(positions, (0, num_padding), constant_values=-1)",
+        misconception="-1 is nothing everywhere",
+        message="padding has position -1. It has position 0: positions index a table, and only a slot may be -1.",
+    ),
+    Wrong(
+        id="slots_not_padded",
+        task="7.4",
+        symbol="flatten",
+        old="slot_mapping = np.pad(slot_mapping, (0, num_padding), constant_values=PAD_SLOT_ID)",
+        new="slot_mapping = slot_mapping",
+        misconception="padding has no slot",
+        message="the arrays have different lengths: slot_mapping was not padded.",
+    ),
+    Wrong(
+        id="starts_padded",
+        task="7.4",
+        symbol="flatten",
+        old="input_ids = np.pad(input_ids, (0, num_padding))",
+        new=(
+            "input_ids = np.pad(input_ids, (0, num_padding))\n"
+            "    query_start_loc = query_start_loc if pad_to is None else np.append(query_start_loc, pad_to)"
+        ),
+        misconception="padding is a row",
+        message="query_start_loc has an entry for the padding. It belongs to no row.",
+    ),
+    Wrong(
+        id="lengths_padded",
+        task="7.4",
+        symbol="flatten",
+        old="input_ids = np.pad(input_ids, (0, num_padding))",
+        new="input_ids = np.pad(input_ids, (0, num_padding))\n    seq_lens = np.pad(seq_lens, (0, num_padding))",
+        misconception="all arrays grow",
+        message="seq_lens was padded too. It has a number for each row, and padding is no row.",
+    ),
+    Wrong(
+        id="padding_is_counted",
+        task="7.4",
+        symbol="flatten",
+        old="input_ids = np.pad(input_ids, (0, num_padding))",
+        new="input_ids = np.pad(input_ids, (0, num_padding))\n    num_tokens += num_padding",
+        misconception="T is T",
+        message="num_actual_tokens counts the padding. It is the number of real tokens.",
+    ),
+]
+
+HARMLESS = [
+    Harmless(
+        id="ended_rows_left_to_the_next_rule",
+        task="7.3",
+        symbol=f"{ROWS}.update_states",
+        old="            self.requests.pop(req_id, None)\n            self.remove_request(req_id)",
+        new="            self.requests.pop(req_id, None)",
+        proof=(
+            "Who has ended gets no token, so the rule for the unscheduled takes the row; the order of holes is a "
+            "heap's."
+        ),
+    ),
+    Harmless(
+        id="resumed_rows_left_to_the_last_rule",
+        task="7.3",
+        symbol=f"{ROWS}.update_states",
+        old=" or req_id in resumed:",
+        new=":",
+        proof="A preempted request got no token in the step of its preemption, so it has lost its row by then.",
     ),
 ]

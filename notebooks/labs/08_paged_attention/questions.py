@@ -45,6 +45,9 @@ def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]
             f"Where do the keys {place} to {place + NUM_PLACES - 1} of row {row} lie? Block and offset of each: a list "
             "of eight numbers.",
             where,
+            f"`paged_attention`, row {row}: key p lies in block table[p // {block_size}], at offset p % {block_size}; "
+            f"key {place} in place {place // block_size} of the table.",
+            sized=True,
         ),
         Question(
             "Q2",
@@ -52,8 +55,17 @@ def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]
             "How many different blocks does attention read in one layer of this step, and how many numbers of K does "
             "it read in all rows together (a number that two rows read counts twice)? A list of two numbers.",
             [len(read), sum(lens) * KV_HEADS * HEAD_SIZE],
+            "`paged_attention`: a row reads as many blocks as its keys need, and two rows may share some; of each key "
+            f"it reads {KV_HEADS} heads of {HEAD_SIZE} numbers.",
+            sized=True,
         ),
-        Question("Q3", 15, f"What is the weight of key {asked}, rounded to three decimals?", round(weight, 3)),
+        Question(
+            "Q3",
+            15,
+            f"What is the weight of key {asked}, rounded to three decimals?",
+            round(weight, 3),
+            "The softmax of `paged_attention`: exp of a score, by the sum of exp of all four.",
+        ),
     ]
 
 

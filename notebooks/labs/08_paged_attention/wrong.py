@@ -1,10 +1,44 @@
 """Wrong solutions of lab 08: edits of the reference's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Wrong
+from minivllm.labs.wrong import Harmless, Wrong
 
 GATHER = "gather_kv_numpy"
 ATTEND = "attend_numpy"
 PAGED = "paged_attention_numpy"
+SOFTMAX = (
+    "    scores = scores - scores.max(axis=-1, keepdims=True)\n"
+    "    weights = np.exp(scores)\n"
+    "    weights = weights / weights.sum(axis=-1, keepdims=True)\n"
+    '    return np.einsum("hnl,lhd->nhd", weights, v)\n'
+)
+# the same over tiles of two keys, as the further task and lab 10 do it: right as it stands
+ONLINE = """\
+    m, total = np.full(scores.shape[:2], -np.inf), np.zeros(scores.shape[:2])
+    acc = np.zeros((*scores.shape[:2], v.shape[-1]))
+    for first in range(0, seq_len, 2):
+        tile, values = scores[..., first : first + 2], v[first : first + 2]
+        m_new = np.maximum(m, tile.max(axis=-1))
+        alpha = np.exp(m - m_new)
+        weights = np.exp(tile - m_new[..., None])
+        total = total * alpha + weights.sum(axis=-1)
+        acc = acc * alpha[..., None] + np.einsum("hnt,thd->hnd", weights, values)
+        m = m_new
+    return np.swapaxes(acc / total[..., None], 0, 1)
+"""
+
+
+def online(name: str, misconception: str, message: str, *edits: tuple[str, str]) -> Wrong:
+    """An online softmax with a mistake in it."""
+    return Wrong(f"online_{name}", "8.2", ATTEND, SOFTMAX, online_text(*edits), misconception, message)
+
+
+def online_text(*edits: tuple[str, str]) -> str:
+    text = ONLINE
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
 
 WRONG = [
     # ------------------------------------------------------------------ 8.1
@@ -173,6 +207,56 @@ WRONG = [
         message="the mask comes after the softmax: the weights that are left don't sum to 1.",
         more=((ATTEND, 'np.einsum("hnl,lhd->nhd", weights, v)', 'np.einsum("hnl,lhd->nhd", weights * seen, v)'),),
     ),
+    online(
+        "sum_not_rescaled",
+        "a sum is a sum",
+        "online softmax: the sum is not scaled down when a larger score comes. It was made with the old maximum.",
+        ("total = total * alpha + weights", "total = total + weights"),
+    ),
+    online(
+        "result_not_rescaled",
+        "only the sum changes scale",
+        "online softmax: the accumulator is not scaled down when a larger score comes. It was made with the old one.",
+        ("acc = acc * alpha[..., None] + np", "acc = acc + np"),
+    ),
+    online(
+        "factor_inverted",
+        "up or down, it is a factor",
+        "online softmax: the factor is e^(old maximum - new one), which is at most 1. Yours is its inverse.",
+        ("np.exp(m - m_new)", "np.exp(m_new - m)"),
+    ),
+    online(
+        "maximum_of_the_tile",
+        "each tile has its own",
+        "online softmax: the maximum is that of the last tile alone. A running maximum never falls, or the factor "
+        "overflows.",
+        ("np.maximum(m, tile.max(axis=-1))", "tile.max(axis=-1)"),
+    ),
+    online(
+        "maximum_from_zero",
+        "any start is below",
+        "online softmax: the maximum starts at 0. If all scores are far below, every weight becomes 0: start at -inf.",
+        ("np.full(scores.shape[:2], -np.inf), np", "np.zeros(scores.shape[:2]), np"),
+    ),
+    online(
+        "maximum_not_kept",
+        "the new one is for this tile",
+        "online softmax: the new maximum is not kept for the next tile, which then scales everything before it to 0.",
+        ("        m = m_new\n", ""),
+    ),
+    online(
+        "last_tile_lost",
+        "a number of tiles is a division",
+        "online softmax: the last tile, which is not full, was left out.",
+        ("range(0, seq_len, 2)", "range(0, seq_len // 2 * 2, 2)"),
+    ),
+    online(
+        "divided_in_each_tile",
+        "each tile is normalised",
+        "online softmax: the accumulator was divided after each tile. Divide once, at the end.",
+        ("        m = m_new\n", "        m = m_new\n        acc = acc / total[..., None]\n"),
+        ("acc / total[..., None], 0, 1", "acc, 0, 1"),
+    ),
     # ------------------------------------------------------------------ 8.3
     Wrong(
         id="table_of_row_zero",
@@ -220,6 +304,15 @@ WRONG = [
         new="if start == end:",
         misconception="every token has keys",
         message="a padding row (seq_len 0) was attended to. It has no key, and gives zeros.",
+    ),
+    Wrong(
+        id="row_without_tokens_takes_one",
+        task="8.3",
+        symbol=PAGED,
+        old="if start == end or seq_len == 0:",
+        new="end = max(end, start + 1)\n        if seq_len == 0:",
+        misconception="every row has a query",
+        message="a row without new tokens wrote to the token of the next row. It has no query: pass it over.",
     ),
     Wrong(
         id="rows_one_too_far",
@@ -295,5 +388,25 @@ WRONG = [
         new="compute = torch.float32",
         misconception="float32 is enough",
         message="the numbers were rounded to float32 on the way: in float64 the results must agree to 1e-9.",
+    ),
+]
+
+HARMLESS = [
+    Harmless(
+        id="online",
+        task="8.2",
+        symbol=ATTEND,
+        old=SOFTMAX,
+        new=online_text(),
+        proof="An online softmax gives the same numbers, to rounding.",
+    ),
+    Harmless(
+        id="online_sum_from_one",
+        task="8.2",
+        symbol=ATTEND,
+        old=SOFTMAX,
+        new=online_text(("np.zeros(scores.shape[:2])\n", "np.ones(scores.shape[:2])\n")),
+        proof="The maximum starts at -inf, so the first tile scales the sum that was there by e^-inf = 0. vLLM's "
+        "kernel starts so.",
     ),
 ]

@@ -43,6 +43,9 @@ def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]
             f"Which program writes the last number that is written to slot {slots[token]}, number {page_stride - 1} of "
             "its token? Both program ids, as a list.",
             [token, tiles - 1],
+            f"A launch has a program for each token and each tile of {tile} numbers; slot {slots[token]} is place "
+            f"{token} of slot_mapping.",
+            sized=True,
         ),
         Question(
             "Q2",
@@ -50,11 +53,14 @@ def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]
             f"How far from the beginning of the K cache, counted in elements, is number {dim} of head {head} of slot "
             f"{slot}?",
             index,
+            f"Slot {slot} is in block {slot // block_size}, token {slot % block_size} of it; each counts its stride.",
         ),
         Question(
             "Q3",
             15,
             "How many programs are there, and how many of them write nothing? A list of two numbers.",
             [len(slots) * tiles, slots.count(-1) * tiles],
+            f"A launch has {tiles} programs for each token; those of a token with slot -1 end before they write.",
+            sized=True,
         ),
     ]

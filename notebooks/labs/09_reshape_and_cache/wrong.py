@@ -171,6 +171,16 @@ WRONG = [
         misconception="a stride is a product of sizes",
         message="blocks don't follow each other where K and V of a block lie side by side. Use block_stride.",
     ),
+    Wrong(
+        id="slot_in_32_bits",
+        task="9.2",
+        symbol=KERNEL,
+        old="slot = tl.load(slot_mapping + token)",
+        new="slot = tl.load(slot_mapping + token).to(tl.int32)",
+        misconception="slots are small",
+        message="the address was computed in 32 bits, and a large cache has more numbers than they can count. "
+        "slot_mapping is int64: let the products be int64 too.",
+    ),
     # ------------------------------------------------------------------ 9.3
     Wrong(
         id="negative_written",

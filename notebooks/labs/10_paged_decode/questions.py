@@ -31,7 +31,7 @@ def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]
         "",
         f"**A row** for Q2: {seq_len} keys, block size {block_size}, TILE {tile_size}, block table `{blocks}`.",
         "",
-        f"**A row** for Q3: {length} keys, TILE {wide}, {SEGMENTS} segments, as in `paged_decode_segments_kernel`.",
+        f"**A row** for Q3: {length} keys, TILE {wide}, {SEGMENTS} segments, cut as in `paged_decode_segments_kernel`.",
     ]
     m = max(seen)
     return "\n".join(told), [
@@ -39,21 +39,30 @@ def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]
             "Q1",
             10,
             f"m and l after tile {tile} (tiles are counted from 0), as `online_softmax_step` gives them: a list of two "
-            "numbers, l rounded to two decimals.",
+            "numbers, m and l, the second rounded to two decimals.",
             [m, round(sum(math.exp(score - m) for score in seen), 2)],
+            f"`online_softmax_step` of tile {tile}: m is the largest of the {len(seen)} scores so far, and l is the "
+            "sum of exp(score - m) over them, in which earlier sums have been scaled to the new m.",
+            sized=True,
         ),
         Question(
             "Q2",
             15,
-            f"Which blocks does tile {read_tile} of that row read? In the order of its keys, each block once.",
+            f"Which blocks does tile {read_tile} of that row read (tiles are counted from 0)? A list of block numbers, "
+            "in the order of the keys, each once.",
             _blocks_of(blocks, read_tile, tile_size, block_size, seq_len),
+            f"Tile {read_tile} begins with key {read_tile * tile_size}, in place {read_tile * tile_size // block_size} "
+            f"of the table; key {seq_len - 1} is the last of the row.",
         ),
         Question(
             "Q3",
             15,
-            "The first and the last key of every segment: a list of eight numbers, first and last of segment 0, then "
-            "of segment 1, and so on. -1 and -1 for a segment without a key.",
+            "The first and the last key of every segment (keys are counted from 0): a list of eight numbers, first "
+            "and last of segment 0, then of segment 1, and so on. -1 and -1 for a segment without a key.",
             _ends_of_segments(length, wide),
+            f"`paged_decode_segments_kernel`: a segment has {cdiv(length, SEGMENTS * wide)} tiles of {wide} keys, as "
+            "far as there are keys.",
+            sized=True,
         ),
     ]
 

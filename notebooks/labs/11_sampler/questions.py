@@ -31,12 +31,16 @@ def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]
             10,
             "Row a: which tokens can still be drawn when everything has been applied? Their ids, rising.",
             sorted(kept),
+            "B20 sampler.forward, `process` of row a: temperature, min_p, top_k, top_p, in this order, each on what "
+            "the one before has left.",
         ),
         Question(
             "Q2",
             15,
             f"Row b: with which probability is token {token} drawn, in percent, rounded to a whole number?",
             round(100 * shares[token]),
+            "B20 sampler.forward, `process` of row b: the penalties on the logits of tokens in the prompt or the "
+            "output, then temperature and top_k; the softmax is of the tokens that are left.",
         ),
         Question(
             "Q3",
@@ -46,6 +50,8 @@ def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]
             "rows; then a row with a seed takes noise from its own instead. Which requests may get another token than "
             "before? Their ids, in order.",
             follow,
+            f"B20 sampler.forward, `random_sample`: who stood behind r{leaving} takes the noise of the row before it, "
+            "unless its noise is its own.",
         ),
     ]
 

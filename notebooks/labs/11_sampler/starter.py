@@ -4,7 +4,7 @@ From logits and parameters write down the distribution that is drawn from, and s
 
     11.1  temperature (10 points)
     11.2  min-p, top-k and top-p (20 points)
-    11.3  penalties, and the order of it all (15 points)
+    11.3  masks, penalties, and the order of it all (15 points)
     11.4  the draw (15 points)
 
 Replace every `raise NotImplementedError`; leave names, arguments and decorators as they are.
@@ -15,14 +15,7 @@ import torch
 
 from minivllm.boundary import boundary
 from minivllm.labs import given
-from minivllm.sample.logits_processors import (
-    MASKED,
-    apply_allowed_token_ids,
-    apply_bad_words,
-    apply_logit_bias,
-    apply_min_tokens,
-    count_tokens,
-)
+from minivllm.sample.logits_processors import MASKED, apply_allowed_token_ids, apply_logit_bias, count_tokens
 from minivllm.sample.metadata import SamplingMetadata
 from minivllm.sample.sampler import SamplerOutput, gather_logprobs
 from minivllm.sampling_params import SAMPLING_EPS
@@ -54,6 +47,26 @@ def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Ten
     if k is None and p is None:
         return logits
     raise NotImplementedError("Lab 11.2: first the k likeliest, then of what is left as much as reaches p")
+
+
+def apply_bad_words(
+    logits: torch.Tensor, bad_words: dict[int, list[list[int]]], output_ids: list[list[int]]
+) -> torch.Tensor:
+    """Mask the last token of a bad sequence where the output ends with the tokens before it.
+
+    vLLM: v1/sample/ops/bad_words.py::apply_bad_words
+    """
+    raise NotImplementedError("Lab 11.3: where the output ends with all but the last")
+
+
+def apply_min_tokens(
+    logits: torch.Tensor, min_tokens: dict[int, tuple[int, set[int]]], output_ids: list[list[int]]
+) -> torch.Tensor:
+    """Mask every stop token while a row has fewer outputs than its min_tokens, an ignored end of text too.
+
+    vLLM: v1/sample/logits_processor/builtin.py::MinTokensLogitsProcessor
+    """
+    raise NotImplementedError("Lab 11.3: as long as the row is too short")
 
 
 def apply_penalties(

@@ -1,6 +1,6 @@
 """Wrong solutions of lab 11: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Wrong
+from minivllm.labs.wrong import Harmless, Wrong
 
 CUTS = "apply_top_k_top_p"
 PENALTIES = "apply_penalties"
@@ -62,7 +62,17 @@ WRONG = [
         old="return logits / divisor[:, None]",
         new="return logits.div_(divisor[:, None])",
         misconception="nobody needs the old ones",
-        message="you wrote into the tensor that you were given. Logprobs are made of the same logits afterwards.",
+        message="you wrote into the logits that you were given. Logprobs are made of the same logits afterwards.",
+    ),
+    Wrong(
+        id="parameters_in_place",
+        task="11.1",
+        symbol="apply_temperature",
+        old="divisor = torch.where(temperature < SAMPLING_EPS, torch.ones_like(temperature), temperature)",
+        new="divisor = temperature.masked_fill_(temperature < SAMPLING_EPS, 1.0)",
+        misconception="it is my tensor now",
+        message="you wrote into the temperatures that you were given. The next step reads them again, and no "
+        "row is greedy then.",
     ),
     Wrong(
         id="min_p_absolute",
@@ -176,6 +186,74 @@ WRONG = [
         "    ascending, order = logits.sort(dim=-1)",
         misconception="a batch has one k and one p",
         message="all rows were cut with the parameters of row 0.",
+    ),
+    Wrong(
+        id="bad_word_always_banned",
+        task="11.3",
+        symbol="apply_bad_words",
+        old="if not prefix or output[-len(prefix) :] == prefix:",
+        new="if True:",
+        misconception="ban its last token",
+        message="the last token of a bad word of several tokens was masked always. It is masked only where the output "
+        "ends with the tokens before it.",
+    ),
+    Wrong(
+        id="bad_word_anywhere",
+        task="11.3",
+        symbol="apply_bad_words",
+        old="output[-len(prefix) :] == prefix",
+        new="set(prefix) <= set(output)",
+        misconception="said is said",
+        message="the beginning of a bad word was found somewhere in the output. It must stand at the end of it.",
+    ),
+    Wrong(
+        id="bad_word_of_one_token_allowed",
+        task="11.3",
+        symbol="apply_bad_words",
+        old="if not prefix or output",
+        new="if prefix and output",
+        misconception="a word has several tokens",
+        message="a bad word of one token was not masked. Nothing stands before it, so it is masked always.",
+    ),
+    Wrong(
+        id="min_tokens_off_by_one",
+        task="11.3",
+        symbol="apply_min_tokens",
+        old="len(output_ids[row]) < minimum",
+        new="len(output_ids[row]) <= minimum",
+        misconception="the first m tokens cannot end it",
+        message="stop tokens are masked for one token too many: with min_tokens outputs the row may end.",
+    ),
+    Wrong(
+        id="min_tokens_of_one_stop_token",
+        task="11.3",
+        symbol="apply_min_tokens",
+        old="logits[row, sorted(stop_token_ids)]",
+        new="logits[row, sorted(stop_token_ids)[-1:]]",
+        misconception="the end of text is the stop token",
+        message="of several stop tokens one was masked. min_tokens masks all that are in the set.",
+    ),
+    Wrong(
+        id="min_tokens_counts_prompts",
+        task="11.3",
+        symbol="process",
+        old="apply_min_tokens(logits, metadata.min_tokens, metadata.output_token_ids)",
+        new="apply_min_tokens(\n"
+        "            logits,\n"
+        "            metadata.min_tokens,\n"
+        "            [p + o for p, o in zip(metadata.prompt_token_ids, metadata.output_token_ids)],\n"
+        "        )",
+        misconception="tokens are tokens",
+        message="min_tokens was compared with prompt and outputs. It counts outputs alone.",
+    ),
+    Wrong(
+        id="allowed_is_forbidden",
+        task="11.3",
+        symbol="process",
+        old="apply_allowed_token_ids(logits, metadata.allowed_token_ids_mask)",
+        new="apply_allowed_token_ids(logits, ~metadata.allowed_token_ids_mask)",
+        misconception="True is allowed",
+        message="the allowed tokens were masked, and the others were not. The mask marks what is forbidden.",
     ),
     Wrong(
         id="repetition_divides_always",
@@ -373,6 +451,15 @@ WRONG = [
         message="the noise is uniform. The race needs exponential noise, or the frequencies are not the probabilities.",
     ),
     Wrong(
+        id="logits_for_probabilities",
+        task="11.4",
+        symbol=DRAW,
+        old=RACE,
+        new="return probs.exp().div_(q).argmax(dim=-1)",
+        misconception="what comes in are logits",
+        message="the probabilities were taken for logits: e^p is nearly the same for all tokens.",
+    ),
+    Wrong(
         id="smallest_wins",
         task="11.4",
         symbol=DRAW,
@@ -449,5 +536,17 @@ WRONG = [
         new="self._draw(logits.float().softmax(dim=-1), generators)",
         misconception="logits are logits",
         message="the draw was made from the raw logits. Everything that was processed is lost.",
+    ),
+]
+
+HARMLESS = [
+    Harmless(
+        id="greedy_after_the_cuts",
+        task="11.3",
+        symbol="process",
+        old=LAST,
+        new="    logits = apply_top_k_top_p(logits, metadata.top_k, metadata.top_p)\n"
+        "    return None if metadata.all_random else logits.argmax(dim=-1), logits\n",
+        proof="A greedy row is not divided, its cuts are off, and no cut takes the likeliest token away.",
     ),
 ]

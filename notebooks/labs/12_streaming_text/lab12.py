@@ -66,6 +66,31 @@ table(play_text.rows(steps), caption="stop string abc, include_stop_str_in_outpu
 note(f"Nothing waits. The text ends with the stop string: `{steps[-1]['shown']}`. What stands behind it is cut.")
 
 # %% [markdown]
+# ## Who still works
+#
+# Caller and core in two processes, which take turns: after a step the core sends what it brought, plans the next one,
+# and waits until the caller has taken the message in. The core does not know of the stop string.
+
+# %%
+told = play_text.conversation({"r0": list("xabcde"), "r1": list("yz")}, stop={"r0": ["bc"]})
+table(play_text.message_rows(told), caption="r0 says x a b c d e, its stop string is bc")
+
+# %%
+vain = play_text.computed_in_vain(told)
+predict(
+    "The text of r0 ends before bc. How many of the tokens that the core computes for r0 does nobody get?",
+    str(vain["r0"]),
+    {
+        "0": "When the caller finds the stop string, the core has planned the next step with r0 in it.",
+        "2": "The tokens d and e were left. Before e the abort has arrived.",
+    },
+    right="One step is planned already; its token d is computed, and goes nowhere. So is every abort one step late.",
+)
+
+# %%
+note(f"r1 ends by its length. The core knows of that end: {vain['r1']} tokens in vain, and no ABORT.")
+
+# %% [markdown]
 # ## Your turn
 #
 # Change pieces and stop strings, and look. With the path of your starter as `starter=` the same tokens run through your

@@ -1,6 +1,6 @@
 """Wrong solutions of lab 12: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Wrong
+from minivllm.labs.wrong import Harmless, Wrong
 
 STREAM = "ByteStream.step"
 PROMPT = "ByteStream.__init__"
@@ -264,6 +264,22 @@ WRONG = [
         more=((UPDATE, "if not self.stop or len(self.token_ids) <= self.min_tokens:", "if not self.stop:"),),
     ),
     Wrong(
+        id="min_tokens_off_by_one",
+        task="12.3",
+        symbol=UPDATE,
+        old="if self.min_tokens and len(self.token_ids) <= self.min_tokens:",
+        new="if False:",
+        misconception="with the last of them the search begins",
+        message="a stop string ended the request with token number min_tokens. It may with the one after that.",
+        more=(
+            (
+                UPDATE,
+                "if not self.stop or len(self.token_ids) <= self.min_tokens:",
+                "if not self.stop or len(self.token_ids) < self.min_tokens:",
+            ),
+        ),
+    ),
+    Wrong(
         id="searches_the_past",
         task="12.3",
         symbol=UPDATE,
@@ -334,5 +350,30 @@ WRONG = [
         new="finish_reason is not None)",
         misconception="the last token is a stop token",
         message="the last token of a request that ended by its length was kept out of the text. Only a stop token is.",
+    ),
+]
+
+HARMLESS = [
+    Harmless(
+        id="second_guard_off_by_one",
+        task="12.3",
+        symbol=UPDATE,
+        old="if not self.stop or len(self.token_ids) <= self.min_tokens:",
+        new="if not self.stop or len(self.token_ids) < self.min_tokens:",
+        proof=(
+            "With token number min_tokens `searched` is the text's whole length, so that there are no new characters, "
+            "in which no stop string can end."
+        ),
+    ),
+    Harmless(
+        id="second_guard_gone",
+        task="12.3",
+        symbol=UPDATE,
+        old="if not self.stop or len(self.token_ids) <= self.min_tokens:",
+        new="if not self.stop:",
+        proof=(
+            "Up to token number min_tokens `searched` is the text's whole length, so that there are no new characters, "
+            "in which no stop string can end."
+        ),
     ),
 ]

@@ -117,6 +117,14 @@ MENDS = [
         "its blocks are gone, so its hashes are",
     ),
     _wrong(
+        "outputs_lost_by_preemption",
+        PREEMPT,
+        "victim.num_computed_tokens = 0",
+        "victim.num_computed_tokens = 0; victim.max_tokens -= victim.num_output_tokens; "
+        "del victim.output_token_ids[:], victim.all_token_ids[victim.num_prompt_tokens :]",
+        "it says too much, so it may say less",
+    ),
+    _wrong(
         "resumed_table_appended",
         "InputBatch._update_known",
         "state.block_ids = list(new_block_ids)",
@@ -148,6 +156,12 @@ MENDS = [
         "Scheduler.update_from_output",
         "by the order of the rows",
         (ROW, "row = result.req_ids.index(request_id)"),
+    ),
+    _right(
+        "rows_in_scheduling_order",
+        "Scheduler.update_from_output",
+        "a dict by id",
+        (ROW, "row = {req_id: row for row, req_id in enumerate(result.req_ids)}[request_id]"),
     ),
     _wrong(
         "top_p_loses_a_token",

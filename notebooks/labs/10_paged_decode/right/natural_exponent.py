@@ -33,12 +33,12 @@ def online_softmax_step(
 def softmax_step(row_max, row_sum, scores, scale):
     """Take a tile of scores into the running maximum and sum.
 
-    row_max float32[M]: the largest scaled score so far, -inf at first. row_sum float32[M]: the sum of
-    2^(scaled score - row_max) so far, 0 at first. scores float32[M, T]: before scaling, -inf for a key that may not be
-    seen. scale > 0 holds LOG2E, so all is in powers of two.
+    A scaled score is score * scale; scale > 0 holds LOG2E already, so 2^x is taken of it. row_max float32[M]: the
+    largest scaled score so far, -inf at first. row_sum float32[M]: the sum of 2^(scaled score - row_max) so far, 0 at
+    first. scores float32[M, T]: before scaling, -inf for a key that may not be seen.
 
-    Gives the new maximum and sum, the weights float32[M, T] of the tile, and the factor float32[M] for all that was
-    summed under the old maximum.
+    Gives four: the new maximum and sum, the weights float32[M, T] of the tile, which count from the new maximum, and
+    the factor float32[M] for all that was summed under the old one.
 
     vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
     """
@@ -51,26 +51,26 @@ def softmax_step(row_max, row_sum, scores, scale):
 
 @triton.jit
 def attend_tiles(
-    query,  # [M, D2], rows of one token
-    k_head,  # pointer to this KV head in block 0
-    v_head,
+    query,  # [M, D2], M query heads of one token
+    k_head,  # pointer to this KV head in the first slot of block 0
+    v_head,  # the same in V
     table_row,  # pointer to the sequence's block ids
     first_tile,
     last_tile,  # exclusive
     seq_len,  # keys from here on don't exist, and their slots hold anything
-    scale,
+    scale,  # of dot(q, k), without LOG2E
     block_stride,  # elements from block to block
     page_stride,  # elements from token to token within a block
-    D: tl.constexpr,
-    D2: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    TILE: tl.constexpr,
+    D: tl.constexpr,  # numbers of a head
+    D2: tl.constexpr,  # columns of a tile, 2^n >= D
+    BLOCK_SIZE: tl.constexpr,  # keys of a block
+    TILE: tl.constexpr,  # keys of a tile, 2^n
 ):
     """Walk over the tiles first_tile..last_tile - 1 of a sequence's keys, for a token that sees all of them.
 
-    It is `attend` without window and cap. Scores are multiplied by scale * LOG2E, so that e^x is a power of two. Gives
-    row_max float32[M], the largest of them, row_sum float32[M] and acc float32[M, D2], the sums of 2^(score - row_max)
-    and of that times V. Without a tile they are -inf, 0 and 0.
+    Tile i has the keys i * TILE to i * TILE + TILE - 1. A scaled score is dot(q, k) * scale * LOG2E, and w is
+    2^(scaled score - row_max). Gives row_max float32[M], the largest scaled score, row_sum float32[M], the sum of w,
+    and acc float32[M, D2], the sum of w * V, over the keys of these tiles. Without a tile they are -inf, 0 and 0.
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its loop over tiles)
     """
@@ -108,19 +108,19 @@ def paged_decode_kernel(
     out,  # [S, Hq, D]
     scale,
     q_stride,  # elements from token to token
-    table_stride,
-    block_stride,
-    page_stride,
-    head_stride,
-    out_stride,
-    G: tl.constexpr,
-    D: tl.constexpr,
+    table_stride,  # from row to row
+    block_stride,  # of both caches, from block to block
+    page_stride,  # from token to token within a block
+    head_stride,  # from KV head to KV head
+    out_stride,  # from token to token
+    G: tl.constexpr,  # query heads of a KV head
+    D: tl.constexpr,  # numbers of a head
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,
-    G2: tl.constexpr,
-    D2: tl.constexpr,
+    G2: tl.constexpr,  # rows of a tile of queries, 2^n >= G
+    D2: tl.constexpr,  # its columns, 2^n >= D
 ):
-    """Program (s, h) attends with the G query heads of KV head h of sequence s.
+    """Program (s, h) attends with the G query heads of KV head h of sequence s. Without a key their out is 0.
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 2D form with one token a sequence)
     """
@@ -158,8 +158,8 @@ def paged_decode_segments_kernel(
     v_cache,
     block_table,  # int32[S, W]
     seq_lens,  # int32[S]
-    segment_acc,  # float32[S, Hq, SEGMENTS, D], not divided by the sum
-    segment_max,  # float32[S, Hq, SEGMENTS]
+    segment_acc,  # float32[S, Hq, SEGMENTS, D], without gaps; not divided by the sum
+    segment_max,  # float32[S, Hq, SEGMENTS], of the scaled scores, as attend_tiles gives it
     segment_sum,  # float32[S, Hq, SEGMENTS]
     scale,
     q_stride,
@@ -171,13 +171,13 @@ def paged_decode_segments_kernel(
     D: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,
-    SEGMENTS: tl.constexpr,
+    SEGMENTS: tl.constexpr,  # of every sequence, 2^n
     G2: tl.constexpr,
     D2: tl.constexpr,
 ):
     """Program (s, h, i) attends as paged_decode_kernel does, to segment i of the keys alone.
 
-    A segment is a whole number of tiles. One that would begin behind the last key writes nothing.
+    All segments have the same number of tiles, rounded up, and the last ones less. One without a key writes nothing.
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 3D form)
     """
@@ -221,7 +221,7 @@ def reduce_segments_kernel(
     segment_acc,  # float32[S, Hq, SEGMENTS, D]
     segment_max,  # float32[S, Hq, SEGMENTS]
     segment_sum,
-    seq_lens,  # int32[S]
+    seq_lens,  # int32[S], says which segments were written; 0: out is 0
     out,  # [S, Hq, D]
     out_stride,
     D: tl.constexpr,

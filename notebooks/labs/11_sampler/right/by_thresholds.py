@@ -7,9 +7,7 @@ from minivllm.labs import given
 from minivllm.sample.logits_processors import (
     MASKED,
     apply_allowed_token_ids,
-    apply_bad_words,
     apply_logit_bias,
-    apply_min_tokens,
     count_tokens,
 )
 from minivllm.sample.metadata import SamplingMetadata
@@ -59,6 +57,36 @@ def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Ten
         first = before == before.min(dim=-1, keepdim=True).values
         logits = logits.masked_fill((before >= p[:, None]) & ~first, MASKED)
     return logits
+
+
+def apply_bad_words(
+    logits: torch.Tensor, bad_words: dict[int, list[list[int]]], output_ids: list[list[int]]
+) -> torch.Tensor:
+    """Mask the last token of a bad sequence where the output ends with the tokens before it.
+
+    vLLM: v1/sample/ops/bad_words.py::apply_bad_words
+    """
+    masked = torch.zeros_like(logits, dtype=torch.bool)
+    for row, sequences in bad_words.items():
+        for sequence in sequences:
+            before = len(sequence) - 1
+            said = output_ids[row][len(output_ids[row]) - before :] if before else []
+            masked[row, sequence[-1]] |= said == sequence[:before] and len(output_ids[row]) >= before
+    return logits.masked_fill(masked, MASKED)
+
+
+def apply_min_tokens(
+    logits: torch.Tensor, min_tokens: dict[int, tuple[int, set[int]]], output_ids: list[list[int]]
+) -> torch.Tensor:
+    """Mask every stop token while a row has fewer outputs than its min_tokens, an ignored end of text too.
+
+    vLLM: v1/sample/logits_processor/builtin.py::MinTokensLogitsProcessor
+    """
+    masked = torch.zeros_like(logits, dtype=torch.bool)
+    for row, (minimum, stop_token_ids) in min_tokens.items():
+        for token in stop_token_ids:
+            masked[row, token] = minimum > len(output_ids[row])
+    return logits.masked_fill(masked, MASKED)
 
 
 def apply_penalties(

@@ -7,9 +7,7 @@ from minivllm.labs import given
 from minivllm.sample.logits_processors import (
     MASKED,
     apply_allowed_token_ids,
-    apply_bad_words,
     apply_logit_bias,
-    apply_min_tokens,
     count_tokens,
 )
 from minivllm.sample.metadata import SamplingMetadata
@@ -57,6 +55,40 @@ def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Ten
         dropped[:, 0] = False
         result[torch.zeros_like(dropped).scatter(1, tokens, dropped)] = MASKED
     return result
+
+
+def apply_bad_words(
+    logits: torch.Tensor, bad_words: dict[int, list[list[int]]], output_ids: list[list[int]]
+) -> torch.Tensor:
+    """Mask the last token of a bad sequence where the output ends with the tokens before it.
+
+    vLLM: v1/sample/ops/bad_words.py::apply_bad_words
+    """
+    pairs = [
+        (row, sequence[-1])
+        for row, sequences in bad_words.items()
+        for sequence in sequences
+        if [*output_ids[row], sequence[-1]][-len(sequence) :] == sequence
+    ]
+    result = logits.clone()
+    for row, token in pairs:
+        result[row, token] = MASKED
+    return result
+
+
+def apply_min_tokens(
+    logits: torch.Tensor, min_tokens: dict[int, tuple[int, set[int]]], output_ids: list[list[int]]
+) -> torch.Tensor:
+    """Mask every stop token while a row has fewer outputs than its min_tokens, an ignored end of text too.
+
+    vLLM: v1/sample/logits_processor/builtin.py::MinTokensLogitsProcessor
+    """
+    short = [row for row, (minimum, _) in min_tokens.items() if len(output_ids[row]) < minimum]
+    pairs = [(row, token) for row in short for token in min_tokens[row][1]]
+    if not pairs:
+        return logits.clone()
+    places = torch.tensor(pairs, dtype=torch.int64).T
+    return logits.index_put(tuple(places), torch.tensor(MASKED))
 
 
 def apply_penalties(

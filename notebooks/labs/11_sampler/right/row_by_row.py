@@ -9,9 +9,7 @@ from minivllm.labs import given
 from minivllm.sample.logits_processors import (
     MASKED,
     apply_allowed_token_ids,
-    apply_bad_words,
     apply_logit_bias,
-    apply_min_tokens,
 )
 from minivllm.sample.metadata import SamplingMetadata
 from minivllm.sample.sampler import SamplerOutput, gather_logprobs
@@ -59,6 +57,40 @@ def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Ten
                 if total >= float(p[row]):
                     result[row, token] = MASKED
                 total += float(probs[token])
+    return result
+
+
+def apply_bad_words(
+    logits: torch.Tensor, bad_words: dict[int, list[list[int]]], output_ids: list[list[int]]
+) -> torch.Tensor:
+    """Mask the last token of a bad sequence where the output ends with the tokens before it.
+
+    vLLM: v1/sample/ops/bad_words.py::apply_bad_words
+    """
+    rows = []
+    for row, values in enumerate(logits):
+        banned = {
+            sequence[-1]
+            for sequence in bad_words.get(row, [])
+            if all(a == b for a, b in zip(sequence[-2::-1], output_ids[row][::-1], strict=False))
+            and len(output_ids[row]) >= len(sequence) - 1
+        }
+        rows.append([MASKED if token in banned else value for token, value in enumerate(values.tolist())])
+    return torch.tensor(rows)
+
+
+def apply_min_tokens(
+    logits: torch.Tensor, min_tokens: dict[int, tuple[int, set[int]]], output_ids: list[list[int]]
+) -> torch.Tensor:
+    """Mask every stop token while a row has fewer outputs than its min_tokens, an ignored end of text too.
+
+    vLLM: v1/sample/logits_processor/builtin.py::MinTokensLogitsProcessor
+    """
+    result = logits.clone()
+    for row in range(len(logits)):
+        minimum, stops = min_tokens.get(row, (0, set()))
+        for token in stops if len(output_ids[row]) < minimum else ():
+            result[row, token] = MASKED
     return result
 
 
