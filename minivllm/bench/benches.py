@@ -16,6 +16,7 @@ from minivllm.errors import InputError
 
 OWN = "minivllm"
 PEER_DTYPES = ("bfloat16", "float32")  # transformers is faster now in one, now in the other
+TRACED_TURNS, TRACED_BLOCKS = 6, 1500
 QUICK_SCHEDULER = {"running": [1, 4], "steps": 5, "prompt_len": 20, "output_len": 60, "num_blocks": 100}
 Figures = dict[str, float]
 
@@ -77,16 +78,21 @@ def run_scheduler(arguments: argparse.Namespace) -> int:
 def run_tracing(arguments: argparse.Namespace) -> int:
     """vLLM: none, vLLM writes no trace"""
     from minivllm.bench.jobs import throughput_job
+    from minivllm.bench.sides import own_side
 
     job = _model_job(arguments, throughput_job())
-    traced = {f"detail {detail}": {"trace": "trace.jsonl", "trace_detail": detail} for detail in (0, 1)}
-    sides = [_own(arguments, OWN, job)]
-    sides += [_own(arguments, name, {**job, "settings": settings}) for name, settings in traced.items()]
+    job["turns"] = 1 if arguments.quick else TRACED_TURNS
+    # a pool that is small enough to be used again and again
+    job["sides"] = {OWN: {"num_gpu_blocks_override": TRACED_BLOCKS}}
+    for detail in (0, 1):
+        trace = {"trace": f"detail-{detail}.jsonl", "trace_detail": detail}
+        job["sides"][f"detail {detail}"] = job["sides"][OWN] | trace
+    side = own_side(OWN, "own_tracing", job, arguments.threads)
 
-    def figures(side: str, found: Figures) -> Figures:
-        return {"batch_s": found["batch"], "alone_s": found["alone"], "cpu_s": found["cpu_s"]}
+    def split(measured: dict[str, Figures]) -> dict[str, Figures]:
+        return {name: measured[OWN][name] for name in job["sides"]}
 
-    return _measure(arguments, "tracing", sides, figures, job)
+    return _measure(arguments, "tracing", [side], lambda side, found: found, job, split)
 
 
 def run_startup(arguments: argparse.Namespace) -> int:
@@ -192,20 +198,25 @@ def _measure(
     sides: list[Any],
     figures: Callable[[str, Figures], Figures],
     job: dict[str, Any],
+    split: Callable[[dict[str, Figures]], dict[str, Figures]] | None = None,
 ) -> int:
-    """Run the rounds, print the table, write the record."""
+    """Run the rounds, print the table, write the record. split: makes several sides of what one process measured."""
     from minivllm.bench.result import make_result, table
     from minivllm.bench.sides import run_rounds
 
     if arguments.rounds < 1 or arguments.threads < 1:
         raise InputError(f"--rounds {arguments.rounds} and --threads {arguments.threads} must be at least 1.")
     measured = run_rounds(sides, arguments.rounds, progress=lambda line: print(line, file=sys.stderr, flush=True))
+    others = [side.name for side in sides[1:] if side.compared]
+    if split is not None:
+        measured = [split(one) for one in measured]
+        others = list(measured[0])[1:]
     rounds = [
         {side: {name: round(value, 4) for name, value in figures(side, found).items()} for side, found in one.items()}
         for one in measured
     ]
     settings = {"threads": arguments.threads, "rounds": arguments.rounds, "quick": arguments.quick}
-    settings |= {name: value for name, value in job.items() if name not in ("parts", "model")}
+    settings |= {name: value for name, value in job.items() if name not in ("parts", "model", "sides")}
     for part in job.get("parts", ()):
         if part["name"] == "batch":
             settings["batch"] = {
@@ -213,7 +224,6 @@ def _measure(
                 "prompt_tokens": sum(map(len, part["prompts"])),
                 "output_tokens": sum(part["max_tokens"]),
             }
-    others = [side.name for side in sides[1:] if side.compared]
     result = make_result(bench, _command(arguments, bench), settings, rounds, sides[0].name, others)
     print(table(result))
     if arguments.out:

@@ -5,11 +5,13 @@ Must not know: how anything was measured.
 """
 
 import json
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 Result = dict[str, Any]
+STEP = "step: "  # figures that have a section of their own
 INTRODUCTION = """# Performance
 
 What this engine costs, beside its peers, on one machine in one sitting. Each side ran in a process of its own, with the
@@ -31,8 +33,10 @@ The engine that you read is the engine that runs. In some places it has a second
   of one a token of the vocabulary, where no request has a seed.
 - For every key that attention of a decoding row looks at, it asks memory for a later one: the blocks of a row lie
   anywhere, so the processor can't guess.
-- With two cores, a step of one or two tokens leaves one of them alone: reading the weights is all its work, and one
-  core nearly fills the way to memory.
+- The threads of the core's process wait awake for some microseconds before they sleep (`ENVIRONMENT` in
+  [`minivllm/engine/core_manager.py`](../minivllm/engine/core_manager.py)): a step has some two hundred short products
+  and kernels, and waking a sleeping thread takes longer than some of them. Waiting awake for long, as OpenMP does if it
+  is not told otherwise, would take the time from whoever else needs the processor.
 - The core's process starts before the caller reads the model's files, and neither imports what it does not need.
 
 `attention_backend="torch"` is the plain version of the first two. The notebooks show it, and the committed traces are
@@ -58,6 +62,8 @@ def make_page(folder: Path) -> str:
         told = tell(result, results)
         lines = [f"## {title}\n", words + "\n", _table(result), ""]
         sections.append("\n".join(lines + ([told, ""] if told else []) + [f"Command: `{result['command']}`\n"]))
+        if name == "throughput":
+            sections.append(_step(results.get("tracing")))
     sections.append(FAST)
     return "\n".join(sections)
 
@@ -78,7 +84,7 @@ def _table(result: Result) -> str:
     vLLM: none, see make_page
     """
     medians, ratios = result["medians"], result["ratios"]
-    names = list(dict.fromkeys(name for figures in medians.values() for name in figures))
+    names = dict.fromkeys(name for figures in medians.values() for name in figures if not name.startswith(STEP))
     lines = ["| | " + " | ".join(medians) + " |", "|---|" + "---:|" * len(medians)]
     for name in names:
         cells = []
@@ -87,6 +93,33 @@ def _table(result: Result) -> str:
             cells.append("" if name not in figures else _number(figures[name]) + (f" ({ratio:.2f} ×)" if ratio else ""))
         lines.append(f"| {name.replace('_', ' ')} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _step(tracing: Result | None) -> str:
+    """What a step of the batch is made of.
+
+    vLLM: none, see make_page
+    """
+    figures = {} if tracing is None else tracing["medians"].get("detail 0", {})
+    parts = {name[len(STEP) :].removesuffix("_ms"): value for name, value in figures.items() if name.startswith(STEP)}
+    title = "## What a step costs\n"
+    if not parts:
+        return f"{title}\nNot measured yet: `minivllm bench tracing`\n"
+    whole = parts.pop("whole")
+    ordered = sorted(parts.items(), key=lambda part: part[0] != "the rest" and part[1], reverse=True)
+    rows = [f"| {name} | {_number(value)} | {value / whole:.1%} |" for name, value in ordered]
+    return "\n".join(
+        [
+            title,
+            "The mean step of the batch, prompts included, from the events of its trace.\n",
+            "| | ms | share |",
+            "|---|---:|---:|",
+            *rows,
+            f"| a step | {_number(whole)} | |",
+            "",
+            f"Command: `{tracing['command']}`\n",
+        ]
+    )
 
 
 def _number(value: float) -> str:
@@ -125,10 +158,11 @@ def _beside_transformers(result: Result, results: dict[str, Result]) -> str:
     better = {
         part: max(peers, key=lambda side: peers[side][f"{part}_output_tokens_per_s"]) for part in ("alone", "batch")
     }
+    types = {part: side.split()[-1] for part, side in better.items()}
+    which = " alone, ".join(dict.fromkeys(types.values())) + (" in a batch" if len(set(types.values())) > 1 else "")
     return (
         "transformers fills every prompt up to the longest one, and runs until the longest answer is complete. "
-        f"The better number type for it is here {better['alone'].split()[-1]} for one request alone, and "
-        f"{better['batch'].split()[-1]} for the batch."
+        f"Its better number type here: {which}."
     )
 
 
@@ -166,13 +200,16 @@ def _scheduler(result: Result, results: dict[str, Result]) -> str:
 
 
 def _tracing(result: Result, results: dict[str, Result]) -> str:
-    mine = result["medians"][result["own"]]
-    costs = [
-        f"{side} costs {figures['batch_s'] / mine['batch_s'] - 1:+.1%} of the batch's time"
-        for side, figures in result["medians"].items()
-        if side != result["own"]
-    ]
-    return f"{'; '.join(costs)}. Off costs nothing by structure: no method is replaced, and no recorder exists."
+    own = result["own"]
+    costs = []
+    for side in result["medians"]:
+        if side != own:
+            cost = statistics.median(one[side]["batch_s"] / one[own]["batch_s"] - 1 for one in result["rounds"])
+            costs.append(f"{side} costs {cost:+.1%} of the batch's time")
+    return (
+        f"{'; '.join(costs)}. The engines lived side by side and took turns, {result['settings']['turns']} times in "
+        "each round. Off costs nothing by structure: no method is replaced, and no recorder exists."
+    )
 
 
 def _startup(result: Result, results: dict[str, Result]) -> str:

@@ -286,7 +286,7 @@ def _build(arguments: argparse.Namespace) -> int:
     labs = [get_lab(number, begun=True) for number in arguments.labs] or every_lab()
     if arguments.check:
         found = [*stale_schema(find_root()), *(line for lab in labs for line in stale(lab))]
-        print("\n".join(found) or f"{len(labs)} labs are up to date")
+        print("\n".join(found) or f"{len(labs)} lab{'s are' if len(labs) != 1 else ' is'} up to date")
         return 1 if found else 0
     print(build_schema(find_root()))
     refused = []

@@ -166,6 +166,8 @@ def requests() -> tuple[Case, ...]:
         ([b"a", b"a", b"b"], ["c", "aab"], 0, False, None),
         ([b"aa", b"a"], ["ac"], 0, False, None),
         ([b"\xf0", b"\x9f", b"\x98", b"\x80", b"a"], ["😀a"], 0, False, None),
+        ([b"a", b"b"], ["b", "a"], 0, False, None),
+        ([b"a", b"b"], ["b", "a"], 0, False, None),  # at once
     ]
     for _ in range(NUM_RANDOM):
         text = "".join(random.choice(LETTERS + "é") for _ in range(random.randint(2, 7))).encode()

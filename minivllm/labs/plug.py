@@ -6,10 +6,13 @@ Must not know: checks and points.
 """
 
 import io
+import signal
 import sys
+import time
 import traceback
 import webbrowser
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,14 @@ from minivllm.labs.catalog import Lab, get_lab
 from minivllm.labs.folder import OUTPUT, default_folder, starter_in
 
 MAX_FRAMES = 3
+TIMES_OWN, LEAST_SECONDS = 5, 30.0  # what a student's part may take: so many times the engine's own, and at least this
+
+
+class TooLong(Exception):
+    """A run was stopped.
+
+    vLLM: none, vLLM has no labs
+    """
 
 
 def parts_of(lab: Lab, path: Path) -> dict[str, str]:
@@ -28,10 +39,13 @@ def parts_of(lab: Lab, path: Path) -> dict[str, str]:
     return {seam: f"{path.resolve()}:{symbol}" for seam, symbol in lab.parts.items()}
 
 
-def run_lab(lab: Lab, place: Path, others: str | None = None, open_page: bool = True) -> int:
+def run_lab(
+    lab: Lab, place: Path, others: str | None = None, open_page: bool = True, patience_s: float | None = None
+) -> int:
     """Generate with the engine's own parts, then with the student's; say where they part. Returns the exit status.
 
     others: "03,04", finished labs that are plugged in too, from their default folders.
+    patience_s: after so many seconds the student's run is stopped; None: some times what the engine's own took.
 
     vLLM: none, vLLM has no labs
     """
@@ -47,10 +61,12 @@ def run_lab(lab: Lab, place: Path, others: str | None = None, open_page: bool = 
     folder = OUTPUT / lab.number
     folder.mkdir(parents=True, exist_ok=True)
     print("The engine's own parts:")
+    start = time.monotonic()
     own = _generate(lab, {}, folder / "engine.jsonl")
+    patience_s = patience_s or max(TIMES_OWN * (time.monotonic() - start), LEAST_SECONDS)
     print(f"\nWith {', '.join(sorted(parts))} of {path}:")
     try:
-        mine = _generate_with(lab, parts, folder / "run.jsonl")
+        mine = _generate_with(lab, parts, folder / "run.jsonl", patience_s)
     except InputError:
         raise
     except Exception as error:
@@ -69,22 +85,47 @@ def run_lab(lab: Lab, place: Path, others: str | None = None, open_page: bool = 
     return 0 if same else 1
 
 
-def _generate_with(lab: Lab, parts: dict[str, str], trace: Path) -> list[list[int]]:
-    """As _generate, with a student's parts. What they raise is raised here, also when they ended the core's process."""
+def _generate_with(lab: Lab, parts: dict[str, str], trace: Path, patience_s: float) -> list[list[int]]:
+    """As _generate, with a student's parts. What they raise is raised here, also when they ended the core's process, or
+    it was ended because they took too long."""
     said = io.StringIO()  # the core's traceback, of which the student's line is told in another way
     try:
         with redirect_stderr(said):
-            tokens = _generate(lab, parts, trace)
+            tokens = _generate(lab, parts, trace, patience_s)
     except EngineDeadError:
         with redirect_stdout(io.StringIO()):
-            _generate(lab, parts, trace, multiprocess=False)
+            _generate(lab, parts, trace, patience_s, multiprocess=False)
         print(said.getvalue(), end="", file=sys.stderr)
         raise
     print(said.getvalue(), end="", file=sys.stderr)
     return tokens
 
 
-def _generate(lab: Lab, parts: dict[str, str], trace: Path, **changes: Any) -> list[list[int]]:
+@contextmanager
+def _stopped_after(seconds: float | None, llm: Any) -> Iterator[None]:
+    """End the core's process after `seconds`, if it has one of its own; else raise TooLong where it is."""
+    if seconds is None:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        core = getattr(llm.llm_engine.engine_core, "manager", None)
+        if core is None:
+            raise TooLong(f"stopped after {seconds:.0f} s; this is where it was")
+        core.process.kill()
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _generate(
+    lab: Lab, parts: dict[str, str], trace: Path, patience_s: float | None = None, **changes: Any
+) -> list[list[int]]:
     """The tokens of every prompt of lab.toml, printed as text. changes: of the settings of lab.toml."""
     from minivllm.llm import LLM
     from minivllm.sampling_params import SamplingParams
@@ -93,7 +134,7 @@ def _generate(lab: Lab, parts: dict[str, str], trace: Path, **changes: Any) -> l
     params = SamplingParams(max_tokens=lab.run["max_tokens"], **sampling)
     settings: dict[str, Any] = {"multiprocess": False, **lab.run.get("settings", {}), **changes}
     settings |= {"parts": parts, "trace": str(trace), "trace_clock": "logical"}
-    with LLM(**settings) as llm:
+    with LLM(**settings) as llm, _stopped_after(patience_s, llm):
         conversations = [[{"role": "user", "content": prompt}] for prompt in lab.run["prompts"]]
         outputs = llm.chat(conversations, params, use_tqdm=False)
     for prompt, output in zip(lab.run["prompts"], outputs, strict=True):

@@ -33,8 +33,8 @@ from minivllm.labs.result import (
 )
 from minivllm.labs.wrong import looks_like
 
-GRADER_FOLDERS = ("minivllm/labs", "minivllm/lockstep", "minivllm/core", "traces/labs", "traces/vllm-0.22.0")
-GRADER_ENDINGS = {".py", ".toml", ".json", ".gz", ".txt"}
+GRADER_FOLDERS = ("minivllm", "kernels", "traces/labs", "traces/vllm-0.22.0")
+GRADER_ENDINGS = {".py", ".c", ".toml", ".json", ".gz", ".txt"}
 
 
 @dataclass(slots=True)
@@ -180,13 +180,12 @@ def save_failure(lab: Lab, path: Path, result: LabResult) -> str:
 
 
 def manifest(lab: Lab) -> str:
-    """One hash over the grader: checks, evidence, the lab's own files, and the engine files that it is cut from.
+    """One hash over the grader: the package, the kernels, the evidence, and the lab's own files.
 
     vLLM: none, vLLM has no labs
     """
     folders = [lab.root / folder for folder in GRADER_FOLDERS]
     paths = {path for folder in (*folders, lab.folder) for path in folder.rglob("*")}
-    paths |= {lab.root / place.partition("::")[0] for place in lab.symbols}
     digest = hashlib.sha256()
     for path in sorted(paths):
         if path.suffix in GRADER_ENDINGS and path.is_file():

@@ -11,8 +11,6 @@ To learn what the model does, read llama.py. What is different here, and what it
 - cos and sin are looked up in a table.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -23,8 +21,6 @@ from minivllm.attention.metadata import AttentionMetadata
 from minivllm.boundary import boundary
 from minivllm.models.llama import LlamaDecoderLayer, LlamaForCausalLM, RMSNorm
 from minivllm_kernels.cpu_kernels import CpuKernels
-
-FEW_TOKENS = 2  # of a step
 
 
 class PackedLinear:
@@ -115,16 +111,6 @@ class FastLlama:
 
         vLLM: model_executor/models/llama.py::LlamaModel.forward
         """
-        with one_thread_of_two(len(input_ids)):
-            return self._forward(input_ids, positions, kv_caches, attn_metadata)
-
-    def _forward(
-        self,
-        input_ids: torch.Tensor,
-        positions: torch.Tensor,
-        kv_caches: list[torch.Tensor],
-        attn_metadata: AttentionMetadata,
-    ) -> torch.Tensor:
         kernels, eps = self.kernels, self.config.rms_norm_eps
         residual = F.embedding(input_ids, self.embedding)
         normed = kernels.rms_norm(residual, self.layers[0].input_norm, eps)
@@ -165,26 +151,6 @@ class FastLlama:
         vLLM: model_executor/models/llama.py::LlamaForCausalLM.compute_logits
         """
         return self.head(hidden_states)
-
-
-@contextmanager
-def one_thread_of_two(num_tokens: int) -> Iterator[None]:
-    """With two cores and a token or two, leave the second core alone.
-
-    The products are then bound by reading the weights. One core nearly fills the way to memory, and waking the other
-    one for each of a hundred short products costs more than it brings; the caller's process can use it meanwhile.
-
-    vLLM: none, vLLM's threads spin while they wait
-    """
-    threads = torch.get_num_threads()
-    if threads != 2 or num_tokens > FEW_TOKENS:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _take_layer(layer: LlamaDecoderLayer) -> FastLayer:

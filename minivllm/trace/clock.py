@@ -21,9 +21,10 @@ class MonotonicClock:
     """
 
     kind = "monotonic"
+    now = staticmethod(time.perf_counter_ns)  # the same, without a call in between
 
     def __call__(self) -> int:
-        return time.perf_counter_ns()
+        return self.now()
 
 
 class LogicalClock:

@@ -133,6 +133,7 @@ class Recorder:
         self.sink = sink
         self.proc = proc
         self.clock = clock or MonotonicClock()
+        self._now: Callable[[], int] = self.clock.now if isinstance(self.clock, MonotonicClock) else self.clock
         self.detail = detail
         self.watch = watch
         self.num_steps = 0
@@ -204,14 +205,16 @@ class Recorder:
     def _summed(self, owner: Any, method: Callable, kind: str, event: type[Summed]) -> Callable:
         """`method`, its calls added up within the call that they are part of."""
 
+        local, stamp = self._local, self._stamp
+
         @functools.wraps(method)
         def summed(*args: Any, **kwargs: Any) -> Any:
-            thread = self._local.thread
+            thread = local.thread
             if not thread.frames:
                 return method(*args, **kwargs)
-            t0 = self._stamp(thread)
+            t0 = stamp(thread)
             out = method(*args, **kwargs)
-            t1 = self._stamp(thread)
+            t1 = stamp(thread)
             sums = thread.frames[-1].sums
             total = sums.get(kind)
             if total is None:
@@ -293,7 +296,7 @@ class Recorder:
 
     def _stamp(self, thread: Thread) -> int:
         """Now, ns. No two stamps of a thread are equal, so that nesting can be read off them."""
-        now = self.clock()
+        now = self._now()
         if now <= thread.latest:
             now = thread.latest + 1
         thread.latest = now
@@ -305,9 +308,8 @@ class Recorder:
         """Hand what has happened to the sink, and which calls are open."""
         with self._write_lock:
             self._fill_in_late()
-            lines: list[Line] = []
-            while self._pending:
-                lines.append(self._pending.popleft())
+            take = self._pending.popleft  # other threads may append meanwhile: theirs are for the next time
+            lines: list[Line] = [take() for _ in range(len(self._pending))]
             thread = self._local.thread
             for frame in thread.frames:
                 if not frame.announced and frame.t0 >= 0:

@@ -78,14 +78,14 @@ def test_in_a_process_of_its_own_too(tmp_path: Path) -> None:
     assert answers(plug.parts_of(LAB, path), multiprocess=True) == answers({})
 
 
-def run_with_a_tiny_model(text: str, tmp_path: Path, monkeypatch) -> int:
+def run_with_a_tiny_model(text: str, tmp_path: Path, monkeypatch, patience_s: float | None = None, **changes) -> int:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "starter.py"
     path.write_text(text)
-    monkeypatch.setitem(LAB.run, "settings", SETTINGS | {"model": str(tiny_model("llama"))})
+    monkeypatch.setitem(LAB.run, "settings", SETTINGS | {"model": str(tiny_model("llama"))} | changes)
     monkeypatch.setitem(LAB.run, "max_tokens", 8)
     monkeypatch.setitem(LAB.run, "prompts", ["Hi", "Hi"])
-    return plug.run_lab(LAB, path, open_page=False)
+    return plug.run_lab(LAB, path, open_page=False, patience_s=patience_s)
 
 
 def test_run_says_that_the_tokens_are_the_same_and_writes_a_page(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -106,3 +106,15 @@ def test_run_shows_the_students_line_when_a_part_crashes(tmp_path: Path, monkeyp
     said = capsys.readouterr().out.splitlines()
     first = next(index for index, line in enumerate(said) if "✗ NotImplementedError: Lab 4.1" in line)
     assert "starter.py:" in said[first + 1] and len(said) - first <= 5
+
+
+@pytest.mark.parametrize("multiprocess", [False, True])
+def test_run_stops_a_part_that_never_ends_and_shows_where_it_was(
+    tmp_path: Path, monkeypatch, capsys, multiprocess: bool
+) -> None:
+    text = solution(LAB).replace(
+        "        blocks = self.free_block_queue.popleft_n(", "        while True: pass\n        ("
+    )
+    assert run_with_a_tiny_model(text, tmp_path, monkeypatch, patience_s=1.0, multiprocess=multiprocess) == 1
+    said = capsys.readouterr().out
+    assert "✗ TooLong: stopped after 1 s" in said and "while True: pass" in said

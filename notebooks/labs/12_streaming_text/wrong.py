@@ -289,6 +289,26 @@ WRONG = [
         message="a stop string was found in text that min_tokens had protected. Only new characters are searched.",
     ),
     Wrong(
+        id="each_token_searched_alone",
+        task="12.3",
+        symbol=UPDATE,
+        old="                self.output_text += self.text_stream.step(token_id)\n",
+        new="""\
+                self.output_text += self.text_stream.step(token_id)
+                found = None
+                if len(self.token_ids) > self.min_tokens:
+                    num_new = len(self.output_text) - searched
+                    found = check_stop_strings(self.output_text, num_new, self.stop, self.include_stop_str_in_output)
+                if found is not None:
+                    self.token_ids += new_token_ids[index + 1 :]
+                    self.output_text = self.output_text[: found[1]] if found[1] != -1 else self.output_text
+                    return found[0]
+""",
+        misconception="one token after the other",
+        message="each token of a message was searched alone. All its tokens are taken in first; then the first stop "
+        "string of the list wins that ends anywhere in the new text.",
+    ),
+    Wrong(
         id="core_not_told",
         task="12.4",
         symbol=PROCESS,

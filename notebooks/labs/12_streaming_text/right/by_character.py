@@ -92,19 +92,19 @@ class IncrementalDetokenizer(given.IncrementalDetokenizer):
         if self.text_stream is None:
             self.token_ids.extend(new_token_ids)
             return None
+        new = ""
         for number, token_id in enumerate(new_token_ids, start=1):
             self.token_ids.append(token_id)
             is_stop_token = stop_terminated and number == len(new_token_ids)
             text = "" if is_stop_token and not self.include_stop_str_in_output else self.text_stream.step(token_id)
             self.output_text += text
-            if len(self.token_ids) > self.min_tokens:
-                found = check_stop_strings(self.output_text, len(text), self.stop, self.include_stop_str_in_output)
-                if found is not None:
-                    self.token_ids += new_token_ids[number:]
-                    if found[1] != -1:
-                        self.output_text = self.output_text[: found[1]]
-                    return found[0]
-        return None
+            new = new + text if len(self.token_ids) > self.min_tokens else ""
+        found = check_stop_strings(self.output_text, len(new), self.stop, self.include_stop_str_in_output)
+        if found is None:
+            return None
+        if found[1] != -1:
+            self.output_text = self.output_text[: found[1]]
+        return found[0]
 
     def get_next_output_text(self, finished: bool, delta: bool) -> str:
         """The text that may be shown: all of it, or with `delta` what is new since the last call.
