@@ -30,17 +30,26 @@ def run_job(job: dict[str, Any]) -> dict[str, float]:
         llm.generate({"prompt_token_ids": job["parts"][0]["prompts"][0]}, warm_up, use_tqdm=False)
         llm.reset_prefix_cache()
         for part in job["parts"]:
-            prompts = [{"prompt_token_ids": prompt} for prompt in part["prompts"]]
-            params = [
-                SamplingParams(temperature=part["temperature"], max_tokens=tokens, ignore_eos=True)
-                for tokens in part["max_tokens"]
-            ]
-            start = time.perf_counter()
-            outputs = llm.generate(prompts, params, use_tqdm=False)
-            seconds[part["name"]] = time.perf_counter() - start
-            made = [len(output.outputs[0].token_ids) for output in outputs]
-            assert made == part["max_tokens"], f"{made} tokens instead of {part['max_tokens']}"
+            seconds[part["name"]] = run_part(llm, part)
     return seconds
+
+
+def run_part(llm: LLM, part: dict[str, Any]) -> float:
+    """Seconds of one call of generate().
+
+    vLLM: none, see run_job
+    """
+    prompts = [{"prompt_token_ids": prompt} for prompt in part["prompts"]]
+    params = [
+        SamplingParams(temperature=part["temperature"], max_tokens=tokens, ignore_eos=True)
+        for tokens in part["max_tokens"]
+    ]
+    start = time.perf_counter()
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    took = time.perf_counter() - start
+    made = [len(output.outputs[0].token_ids) for output in outputs]
+    assert made == part["max_tokens"], f"{made} tokens instead of {part['max_tokens']}"
+    return took
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ Must not know: the other sides.
 import json
 import statistics
 import sys
-import time
 from collections import defaultdict
 from contextlib import ExitStack
 from typing import Any
 
+from minivllm.bench.own_generate import run_part
 from minivllm.bench.step_parts import step_parts
 from minivllm.llm import LLM
-from minivllm.sampling_params import SamplingParams
 from minivllm.trace import Trace
 
 Figures = dict[str, float]
@@ -40,6 +39,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Figures]:
         for turn in range(job["turns"] + 1):
             for name in list(engines) if turn % 2 else reversed(engines):
                 for part in job["parts"]:
+                    engines[name].reset_prefix_cache()
                     took = run_part(engines[name], part)
                     if turn > 0:
                         seconds[name][part["name"]].append(took)
@@ -50,22 +50,6 @@ def run_job(job: dict[str, Any]) -> dict[str, Figures]:
         if "trace" in settings:
             found[name] |= step_parts(Trace.load(settings["trace"]))
     return found
-
-
-def run_part(llm: LLM, part: dict[str, Any]) -> float:
-    """Seconds of one call of generate().
-
-    vLLM: none, see run_job
-    """
-    llm.reset_prefix_cache()
-    prompts = [{"prompt_token_ids": prompt} for prompt in part["prompts"]]
-    params = [
-        SamplingParams(temperature=part["temperature"], max_tokens=tokens, ignore_eos=True)
-        for tokens in part["max_tokens"]
-    ]
-    start = time.perf_counter()
-    llm.generate(prompts, params, use_tqdm=False)
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from minivllm.bench.result import STEP
+
 Result = dict[str, Any]
-STEP = "step: "  # figures that have a section of their own
 INTRODUCTION = """# Performance
 
 What this engine costs, beside its peers, on one machine in one sitting. Each side ran in a process of its own, with the

@@ -11,6 +11,7 @@ from minivllm import __version__
 from minivllm.bench.machine import machine_facts
 
 Figures = dict[str, float]
+STEP = "step: "  # begins the names of figures that say what a step is made of
 
 
 def make_result(

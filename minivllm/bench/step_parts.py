@@ -4,6 +4,7 @@ Owns: nothing. Interface: step_parts.
 Must not know: who recorded the trace, or torch.
 """
 
+from minivllm.bench.result import STEP
 from minivllm.trace import Trace
 
 # part -> the kinds of events in which it happens
@@ -33,4 +34,4 @@ def step_parts(trace: Trace) -> dict[str, float]:
     parts = {name: total(*kinds) for name, kinds in PARTS.items()}
     parts["products, norms, RoPE"] = total("model_forward") - total(*INSIDE)
     parts["the rest"] = total("step") - sum(parts.values())
-    return {f"step: {name}_ms": value for name, value in {"whole": total("step"), **parts}.items()}
+    return {f"{STEP}{name}_ms": value for name, value in {"whole": total("step"), **parts}.items()}

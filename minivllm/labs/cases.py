@@ -8,19 +8,17 @@ The first wrong event is found by comparison with the sound engine on the same w
 returned, the first whose payload the sound engine's trace does not have at its place. So it is the innermost call.
 """
 
-import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 
 from minivllm.labs.bugs import Bug, Members, broken_members, build_parts, mended_members
-from minivllm.labs.catalog import Lab
+from minivllm.labs.catalog import Lab, load_file
 from minivllm.labs.child import Endless, Parts
 from minivllm.lockstep.recording import Workload
 
@@ -71,20 +69,15 @@ class Case:
 # ---------------------------------------------------------------------- dealing
 
 
+_load_once = cache(load_file)
+
+
 def read_bugs(lab: Lab) -> Any:
     """The module bugs.py of a lab: BUGS and BONUS.
 
     vLLM: none, vLLM has no labs
     """
-    return _module(lab.folder / "bugs.py")
-
-
-@cache
-def _module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"bugs_of_{path.parent.name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return _load_once(lab.folder / "bugs.py")
 
 
 def deal(lab: Lab, seed: int, letters: tuple[str, ...] | None = None) -> list[Case]:

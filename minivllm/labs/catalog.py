@@ -10,6 +10,7 @@ import importlib.util
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from minivllm.errors import InputError
@@ -141,6 +142,17 @@ def get_lab(number: str, root: Path | None = None, begun: bool = False) -> Lab:
         if lab.number == number.zfill(2):
             return lab
     raise InputError(f"There is no lab {number}. The labs are: {', '.join(lab.number for lab in labs)}.")
+
+
+def load_file(path: Path) -> ModuleType:
+    """A Python file of a lab's folder as a module, run anew.
+
+    vLLM: none, vLLM has no labs
+    """
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_of_{path.parent.name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def read_lab(path: Path) -> Lab:

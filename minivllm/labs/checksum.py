@@ -24,6 +24,7 @@ from minivllm.core.sched_output import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOut
 from minivllm.engine.detokenizer import TextStream
 from minivllm.engine.messages import EngineCoreOutputs, EngineCoreRequest
 from minivllm.engine.output_processor import OutputProcessor
+from minivllm.labs.checksum_worker import FIRST_TOKEN, NUM_TOKENS
 from minivllm.labs.child import Endless, Parts
 from minivllm.labs.observe import Adapter, make_scheduler, picture
 from minivllm.lockstep.recording import Workload
@@ -32,7 +33,6 @@ from minivllm.sampling_params import SamplingParams
 from minivllm.worker.batch import FlatBatch, flatten
 from minivllm.worker.input_batch import InputBatch
 
-FIRST_TOKEN, NUM_TOKENS = 10, 900  # a checksum gives tokens 10 to 909
 SMALL_VOCAB = 32  # of workloads with `sampling`
 BYTE_TOKEN = 10  # token 10 is byte 0, in workloads with `texts`
 

@@ -16,6 +16,7 @@ import msgspec
 from minivllm.errors import InputError
 from minivllm.labs import answers, casework, seeds
 from minivllm.labs.catalog import Lab
+from minivllm.labs.result import to_json
 
 STARTER = "starter.py"
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[\w-]+)?\)")
@@ -140,8 +141,7 @@ def write_note(folder: Path, note: Note) -> None:
 
     vLLM: none, vLLM has no labs
     """
-    text = msgspec.json.format(msgspec.json.encode(note, order="sorted"), indent=1).decode()
-    (folder / NOTE).write_text(text + "\n", encoding="utf-8")
+    (folder / NOTE).write_text(to_json(note), encoding="utf-8")
 
 
 def starter_in(lab: Lab, place: Path) -> Path:

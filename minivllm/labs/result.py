@@ -250,12 +250,12 @@ def load_error_of(result: LabResult) -> LoadError | None:
 # ---------------------------------------------------------------------- text
 
 
-def to_json(result: ResultFile) -> str:
-    """The text of the file: keys sorted, UTF-8.
+def to_json(written: msgspec.Struct) -> str:
+    """The text of a file that the commands write: keys sorted, UTF-8.
 
     vLLM: none, vLLM has no labs
     """
-    return msgspec.json.format(msgspec.json.encode(result, order="sorted"), indent=1).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(written, order="sorted"), indent=1).decode() + "\n"
 
 
 def read_result(path: Path) -> ResultFile:

@@ -10,7 +10,6 @@ of it. With `workload_free = True` there is no workload: `questions(None, None, 
 """
 
 import hashlib
-import importlib.util
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minivllm.labs import observe
-from minivllm.labs.catalog import Lab
+from minivllm.labs.catalog import Lab, load_file
 from minivllm.labs.evidence import BOUNDARIES
 from minivllm.labs.words import tell_state, tell_workload
 from minivllm.lockstep.recording import Workload
@@ -91,11 +90,7 @@ def read_questions(lab: Lab) -> Any:
 
     vLLM: none, vLLM has no labs
     """
-    path = lab.folder / "questions.py"
-    spec = importlib.util.spec_from_file_location(f"questions_{lab.number}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(lab.folder / "questions.py")
 
 
 def ask(lab: Lab, seed: int) -> Questions:

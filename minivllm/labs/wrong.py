@@ -6,16 +6,14 @@ Must not know: how a check works.
 """
 
 import ast
-import importlib.util
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
-from minivllm.labs.catalog import Lab
+from minivllm.labs.catalog import Lab, load_file
 from minivllm.labs.child import engine_symbols
 from minivllm.labs.cut import MarkerError, Source, build_starter
 from minivllm.labs.judge import Limits, TaskResult, fingerprint, grade
@@ -66,7 +64,7 @@ def read_wrong(lab: Lab) -> list[Wrong]:
 
     vLLM: none, vLLM has no labs
     """
-    return _module(lab).WRONG
+    return load_file(lab.folder / "wrong.py").WRONG
 
 
 def read_harmless(lab: Lab) -> list[Harmless]:
@@ -74,15 +72,7 @@ def read_harmless(lab: Lab) -> list[Harmless]:
 
     vLLM: none, vLLM has no labs
     """
-    return getattr(_module(lab), "HARMLESS", [])
-
-
-def _module(lab: Lab) -> ModuleType:
-    path = lab.folder / "wrong.py"
-    spec = importlib.util.spec_from_file_location(f"wrong_{lab.number}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return getattr(load_file(lab.folder / "wrong.py"), "HARMLESS", [])
 
 
 def solution(lab: Lab, tasks: tuple[str, ...] | None = None) -> str:

@@ -21,10 +21,7 @@ class MonotonicClock:
     """
 
     kind = "monotonic"
-    now = staticmethod(time.perf_counter_ns)  # the same, without a call in between
-
-    def __call__(self) -> int:
-        return self.now()
+    __call__ = staticmethod(time.perf_counter_ns)  # nothing in between: it is called hundreds of times a step
 
 
 class LogicalClock:

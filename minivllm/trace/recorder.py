@@ -133,7 +133,6 @@ class Recorder:
         self.sink = sink
         self.proc = proc
         self.clock = clock or MonotonicClock()
-        self._now: Callable[[], int] = self.clock.now if isinstance(self.clock, MonotonicClock) else self.clock
         self.detail = detail
         self.watch = watch
         self.num_steps = 0
@@ -296,7 +295,7 @@ class Recorder:
 
     def _stamp(self, thread: Thread) -> int:
         """Now, ns. No two stamps of a thread are equal, so that nesting can be read off them."""
-        now = self._now()
+        now = self.clock()
         if now <= thread.latest:
             now = thread.latest + 1
         thread.latest = now
