@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     vLLM: entrypoints/cli/main.py::main (role)
     """
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a stdout that isn't UTF-8 can't have every character
     arguments = _parser().parse_args(argv)
     try:
         status = arguments.run(arguments)

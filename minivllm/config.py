@@ -177,6 +177,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if not isinstance(getattr(self, field), bool):
                 raise InputError(f"{field}={getattr(self, field)!r} must be True or False.")
+        if not isinstance(self.parts, dict) or not all(isinstance(t, str) for t in (*self.parts, *self.parts.values())):
+            raise InputError(
+                f"parts={self.parts!r} must map names of seams to texts, as {{'scheduler': 'file.py:Scheduler'}}."
+            )
         if not isinstance(self.trace_watch, TraceWatch):
             raise InputError(f"trace_watch={self.trace_watch!r} must be a TraceWatch.")
         if not isinstance(self.multiprocess, bool | None):

@@ -71,6 +71,7 @@ WRONG = {
     "hash_seed": [5],
     "tokenizer": [5],
     "trace": [True],
+    "parts": [None, {"scheduler": 3}, {3: "file.py:Scheduler"}, "file.py:Scheduler", ["scheduler"]],
 }
 
 

@@ -44,14 +44,14 @@ def extend_block_hashes(
 ) -> None:
     """Append the hashes of the blocks of `token_ids` that are full and have none yet.
 
-    `cache_salt` keeps tenants apart. It enters block 0 only; the chain carries it on.
+    `cache_salt` keeps tenants apart; an empty one is none. It enters block 0 only; the chain carries it on.
 
     vLLM: v1/core/kv_cache_utils.py::get_request_block_hasher.request_block_hasher
     """
     # >>> lab 05.1 hash the full blocks that have no hash yet
     for start in range(len(block_hashes) * block_size, len(token_ids) - block_size + 1, block_size):
         parent = block_hashes[-1] if block_hashes else none_hash
-        extra_keys = (cache_salt,) if cache_salt is not None and start == 0 else None
+        extra_keys = (cache_salt,) if cache_salt and start == 0 else None
         block_hashes.append(hash_block_tokens(parent, token_ids[start : start + block_size], extra_keys))
     # <<< lab 05.1
 

@@ -56,6 +56,7 @@ class InputProcessor:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.max_logprobs = config.max_logprobs
+        self.enable_prefix_caching = config.enable_prefix_caching
         self.policy = config.scheduling_policy
         self.max_model_len = max_model_len
         self.vocab_size = model_config.vocab_size
@@ -205,6 +206,11 @@ class InputProcessor:
             )
         for field in ("logprobs", "prompt_logprobs"):
             self._check_logprobs(field, getattr(params, field))
+        if params.prompt_logprobs is not None and not params.skip_reading_prefix_cache and self.enable_prefix_caching:
+            raise InputError(
+                f"prompt_logprobs={params.prompt_logprobs} with skip_reading_prefix_cache=False: tokens from the "
+                "prefix cache are not computed, so they have no logprobs. Leave skip_reading_prefix_cache out."
+            )
         for field in ("logit_bias", "allowed_token_ids", "stop_token_ids"):
             for token_id in getattr(params, field) or ():
                 if token_id >= self.vocab_size:

@@ -114,14 +114,15 @@ class OutputProcessor:
 
         vLLM: v1/engine/output_processor.py::OutputProcessor.add_request
         """
+        tokenizer = self.tokenizer if request.sampling_params.detokenize else None  # no text at all, of candidates too
         self.request_states[request.request_id] = RequestState(
             request_id=request.request_id,
             external_req_id=request.external_req_id,
             prompt=prompt,
             prompt_token_ids=request.prompt_token_ids,
             output_kind=request.sampling_params.output_kind,
-            detokenizer=self.detokenizer_class.from_new_request(self.tokenizer, request, self.text_stream_class),
-            logprobs_processor=LogprobsProcessor.from_new_request(self.tokenizer, request),
+            detokenizer=self.detokenizer_class.from_new_request(tokenizer, request, self.text_stream_class),
+            logprobs_processor=LogprobsProcessor.from_new_request(tokenizer, request),
             metrics=RequestMetrics(arrival_time=request.arrival_time),
             parent_req=parent_req,
             request_index=request_index,

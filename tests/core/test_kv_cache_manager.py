@@ -109,6 +109,7 @@ def test_no_hits_for_who_does_not_read_or_has_another_salt() -> None:
     admit(manager, make_request("a", [1, 2, 3], cache_salt="x"), 3)
     assert manager.get_computed_blocks(make_request("b", [1, 2, 3], cache_salt="x"))[1] == 2
     assert manager.get_computed_blocks(make_request("c", [1, 2, 3], cache_salt="y"))[1] == 0
+    assert make_request("f", [1, 2, 3], cache_salt="").block_hashes == make_request("g", [1, 2, 3]).block_hashes
     assert manager.get_computed_blocks(make_request("d", [1, 2, 3]))[1] == 0
     assert manager.get_computed_blocks(make_request("e", [1, 2, 3], cache_salt="x", skip_reading=True))[1] == 0
     without_cache = make_manager(caching=False)

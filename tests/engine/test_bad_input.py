@@ -121,6 +121,10 @@ ONLY_THE_ENGINE_KNOWS = {
     "prompt_logprobs": ({"prompt_logprobs": 21}, ["prompt_logprobs=21", "max_logprobs=20"]),
     "bias": ({"logit_bias": {VOCAB_SIZE: 1}}, [f"logit_bias holds {VOCAB_SIZE}", f"{VOCAB_SIZE - 1}"]),
     "allowed": ({"allowed_token_ids": [1, 999]}, ["allowed_token_ids holds 999", f"{VOCAB_SIZE - 1}"]),
+    "prompt logprobs from the cache": (
+        {"prompt_logprobs": 0, "skip_reading_prefix_cache": False},
+        ["prompt_logprobs=0", "skip_reading_prefix_cache=False", "Leave"],
+    ),
     "stop id": ({"stop_token_ids": [VOCAB_SIZE]}, [f"stop_token_ids holds {VOCAB_SIZE}", f"{VOCAB_SIZE - 1}"]),
 }
 

@@ -238,8 +238,17 @@ def test_bad_words(llm: LLM) -> None:
 
 
 def test_without_text(llm: LLM) -> None:
-    (completion,) = run(llm, PROMPT, temperature=0, max_tokens=5, detokenize=False)[0].outputs
+    """detokenize=False: no text of the answer, nor of any candidate."""
+    given = {"temperature": 0, "max_tokens": 5, "logprobs": 2, "prompt_logprobs": 1}
+    (output,) = run(llm, PROMPT, detokenize=False, **given)
+    (completion,) = output.outputs
     assert completion.text == "" and completion.token_ids == greedy(llm, PROMPT, 5)[0]
+    (with_text,) = run(llm, PROMPT, **given)
+    places = [*completion.logprobs, *output.prompt_logprobs[1:]]
+    told = [*with_text.outputs[0].logprobs, *with_text.prompt_logprobs[1:]]
+    assert [list(place) for place in places] == [list(place) for place in told]
+    assert {candidate.decoded_token for place in places for candidate in place.values()} == {None}
+    assert all(candidate.decoded_token is not None for place in told for candidate in place.values())
 
 
 def test_special_tokens_may_be_shown(llm: LLM) -> None:
@@ -350,7 +359,7 @@ def test_logprobs_zero_and_all(tiny_folder: str) -> None:
 
 def test_cached_tokens_and_salts(llm: LLM) -> None:
     def cached(tokens: list[int], salt: str | None = None) -> int:
-        prompt = {"prompt_token_ids": tokens} | ({"cache_salt": salt} if salt else {})
+        prompt = {"prompt_token_ids": tokens} | ({} if salt is None else {"cache_salt": salt})
         (output,) = run(llm, prompt, temperature=0, max_tokens=1)
         return output.num_cached_tokens
 
@@ -358,6 +367,7 @@ def test_cached_tokens_and_salts(llm: LLM) -> None:
     tokens = [9, 8, 7, 6, 5, 4, 3, 9, 8]
     assert [cached(tokens), cached(tokens), cached(tokens[:8]), cached([*tokens[:4], 20, 21, 22, 23])] == [0, 8, 4, 4]
     assert [cached(tokens, "a"), cached(tokens, "a"), cached(tokens, "b"), cached(tokens)] == [0, 8, 0, 8]
+    assert cached(tokens, "") == 8, "an empty salt is none"
     assert llm.reset_prefix_cache() and cached(tokens) == 0
 
 

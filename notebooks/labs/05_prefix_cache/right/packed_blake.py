@@ -39,7 +39,7 @@ def extend_block_hashes(
     for index in range(len(block_hashes), len(token_ids) // block_size):
         first = index * block_size
         parent = none_hash if index == 0 else block_hashes[-1]
-        keys = (cache_salt,) if index == 0 and cache_salt is not None else None
+        keys = (cache_salt,) if index == 0 and cache_salt else None
         block_hashes.append(hash_block_tokens(parent, token_ids[first : first + block_size], keys))
 
 

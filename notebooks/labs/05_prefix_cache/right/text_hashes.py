@@ -37,7 +37,7 @@ def extend_block_hashes(
         tokens = [token_ids[place] for place in range(done * block_size, (done + 1) * block_size)]
         if done:
             new = hash_block_tokens(block_hashes[-1], tokens)
-        elif cache_salt is not None:
+        elif cache_salt:
             new = hash_block_tokens(none_hash, tokens, ("salt", cache_salt))
         else:
             new = hash_block_tokens(none_hash, tokens)
