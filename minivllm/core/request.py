@@ -36,6 +36,9 @@ class RequestStatus(IntEnum):
     FINISHED_ABORTED = auto()
     FINISHED_ERROR = auto()
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def is_finished(self) -> bool:
         return self > RequestStatus.PREEMPTED

@@ -158,6 +158,7 @@ class InputProcessor:
         """
         if not isinstance(params, SamplingParams):
             raise InputError(f"sampling_params={params!r} must be a SamplingParams or a list of them.")
+        self._check_text("request_id", request_id)  # another type would end the core, which could not decode it
         params = params.clone()
         prompt_len = len(engine_input.prompt_token_ids)
         self._check_prompt_len(prompt_len)

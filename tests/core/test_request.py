@@ -132,3 +132,8 @@ def test_removing_many_leaves_the_order(policy: str) -> None:
     if policy == "priority":
         requests.sort(key=lambda request: (request.priority, request.arrival_time))
     assert [queue.pop_request() for _ in range(40)] == requests
+
+
+@pytest.mark.parametrize("status", RequestStatus)
+def test_a_status_is_printed_by_name(status: RequestStatus) -> None:
+    assert str(status) == f"{status}" == status.name

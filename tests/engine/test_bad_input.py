@@ -303,3 +303,11 @@ def test_a_call_from_within_a_call_is_refused(llm: LLM) -> None:
     with pytest.raises(InputError, match="in the middle of another"):
         run(llm, [GOOD, GOOD], max_tokens=4, on_output=lambda _: run(llm, GOOD, max_tokens=1))
     assert is_idle(llm)
+
+
+@pytest.mark.parametrize("request_id", [12345, None, b"r", HALF_A_PAIR])
+def test_an_id_that_is_no_text_is_refused(llm: LLM, request_id: Any) -> None:
+    """Before it is sent: the core could not decode it."""
+    engine = llm.llm_engine
+    prompt = engine.input_processor.render_cmpl(GOOD)
+    check_refused(llm, ["request_id=", "string"], lambda: engine.add_request(request_id, prompt, SamplingParams()))

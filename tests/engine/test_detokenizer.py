@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 
-from minivllm.engine.detokenizer import TextStream, check_stop_strings
+from minivllm.engine.detokenizer import IncrementalDetokenizer, TextStream, check_stop_strings
 from minivllm.models.tokenizer import load_tokenizer
 from minivllm.sampling_params import SamplingParams
 
@@ -70,3 +70,36 @@ def test_stop_strings_are_found_where_they_end(old: str, new: str, stop: list[st
     if found is not None:
         end = len(text) if found[1] == -1 else found[1]
         assert text[:end] == text[: ends[wanted] + (len(wanted) if include else 0)]
+
+
+class SpelledTokens:
+    """A text stream that says what a token is spelled."""
+
+    def __init__(self, spelling: list[str]) -> None:
+        self.spelling = spelling
+
+    def step(self, token_id: int) -> str:
+        return self.spelling[token_id]
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_a_stop_id_and_a_stop_string_completed_by_one_token(include: bool) -> None:
+    """The core ended the request at token 1, which also completes the stop string. Its text counts only if it is shown,
+    so only then the string is the reason."""
+    params = SamplingParams(stop=["bc"], stop_token_ids=[1], include_stop_str_in_output=include)
+    detokenizer = IncrementalDetokenizer(SpelledTokens(["ab", "cd"]), params)
+    assert detokenizer.update([0], stop_terminated=False) is None
+    assert detokenizer.update([1], stop_terminated=True) == ("bc" if include else None)
+    assert detokenizer.get_next_output_text(True, delta=False) == ("abc" if include else "ab")
+    assert detokenizer.token_ids == [0, 1]
+
+
+@pytest.mark.parametrize("stop_terminated", [False, True])
+@pytest.mark.parametrize("include", [False, True])
+def test_a_stop_string_inside_a_message_of_several_tokens(include: bool, stop_terminated: bool) -> None:
+    """It is found in the middle of what came, the text is cut there, and the ids stay whole."""
+    params = SamplingParams(stop=["bc"], include_stop_str_in_output=include)
+    detokenizer = IncrementalDetokenizer(SpelledTokens(["ab", "cd", "e", "<end>"]), params)
+    assert detokenizer.update([0, 1, 2, 3], stop_terminated) == "bc"
+    assert detokenizer.get_next_output_text(True, delta=False) == ("abc" if include else "a")
+    assert detokenizer.token_ids == [0, 1, 2, 3]
