@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from minivllm.paths import cache_dir
 from minivllm_kernels.compiler import find_compiler
 
 MINIMUM_PYTHON = (3, 11)
@@ -126,7 +127,7 @@ def _sockets() -> list[Finding]:
 
 def _default_model() -> list[Finding]:
     try:
-        from minivllm.models.default_model import cache_dir, describe
+        from minivllm.models.default_model import describe
     except ModuleNotFoundError as error:
         return [Finding("default model", "--", f"needs the package {error.name}", INSTALL)]
     model = describe()

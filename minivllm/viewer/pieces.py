@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from minivllm.paths import default_model_dir
 from minivllm.trace.events import Event
 from minivllm.trace.replay import Trace
 
@@ -62,11 +63,7 @@ def _folders(trace: Trace, tokenizer: str | Path | None) -> Iterator[Path]:
     if tokenizer is not None:
         yield Path(tokenizer)
         return
-    try:
-        from minivllm.models.default_model import describe
-    except ModuleNotFoundError:
-        return
-    yield Path(describe()["path"])
+    yield default_model_dir()
 
 
 def _load(path: Path) -> Any:

@@ -226,22 +226,6 @@ def test_pip_fetches_the_wheel_with_the_users_settings(
     assert wheel.read_bytes() == shop.wheel.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({"MINIVLLM_CACHE": "/a/b", "XDG_CACHE_HOME": "/c"}, "/a/b"),
-        ({"XDG_CACHE_HOME": "/c"}, "/c/minivllm"),
-        ({"HOME": "/home/me"}, "/home/me/.cache/minivllm"),
-    ],
-)
-def test_where_the_cache_is(variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MINIVLLM_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert default_model.cache_dir() == Path(expected)
-
-
 def test_describe_before_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINIVLLM_CACHE", str(tmp_path))
     told = default_model.describe()

