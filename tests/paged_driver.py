@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 
-from minivllm.attention.backend import AttentionBackend, get_attn_backend
+from minivllm.attention.backend import AttentionBackend
 from minivllm.attention.metadata import CommonAttentionMetadata
+from minivllm.attention.selector import get_attn_backend
 from minivllm.models.loader import load_model
 from minivllm.models.model_config import load_model_config
 

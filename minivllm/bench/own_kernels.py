@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from minivllm.attention.backend import get_attn_backend
 from minivllm.attention.metadata import AttentionMetadata, CommonAttentionMetadata
+from minivllm.attention.selector import get_attn_backend
 from minivllm.models.fast_llama import pack
 from minivllm.models.model_config import ModelConfig, load_model_config
 

@@ -1,7 +1,8 @@
 """FastLlama: the model of llama.py for a CPU. The same weights and the same steps, in fewer and larger calls.
 
 Owns: the weights, laid out for this processor. The model that it is made from gives them up.
-Interface: that of LlamaForCausalLM: calling it gives hidden states of a flat batch, `compute_logits` gives logits.
+Interface: that of LlamaForCausalLM: calling it gives hidden states of a flat batch, `compute_logits` gives logits;
+`layers` and `norm`, for who looks inside.
 Must not know: what LlamaForCausalLM must not know.
 
 To learn what the model does, read llama.py. What is different here, and what it is for:
@@ -11,8 +12,6 @@ To learn what the model does, read llama.py. What is different here, and what it
 - cos and sin are looked up in a table.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 
@@ -20,6 +19,7 @@ from minivllm.attention.layer import Attention
 from minivllm.attention.metadata import AttentionMetadata
 from minivllm.boundary import boundary
 from minivllm.models.llama import LlamaDecoderLayer, LlamaForCausalLM, RMSNorm
+from minivllm.models.model_config import ModelConfig
 from minivllm_kernels.cpu_kernels import CpuKernels
 
 
@@ -60,41 +60,85 @@ def pack(weight: torch.Tensor) -> torch.Tensor | None:
     return packed if probe.shape == (1, weight.shape[0]) else None
 
 
-@dataclass(slots=True)
-class FastLayer:
-    """The weights of one decoder layer.
+class FastDecoderLayer:
+    """The weights of one decoder layer, and its steps. The sum of what the layers gave is kept apart, as `residual`:
+    adding to it is part of the next norm.
 
     vLLM: model_executor/models/llama.py::LlamaDecoderLayer
     """
 
-    input_norm: torch.Tensor
-    qkv: PackedLinear
-    q_norm: torch.nn.Module
-    k_norm: torch.nn.Module
-    attention: Attention
-    o: PackedLinear
-    post_attention_norm: torch.Tensor
-    gate_up: PackedLinear
-    down: PackedLinear
+    def __init__(
+        self, layer: LlamaDecoderLayer, config: ModelConfig, kernels: CpuKernels, cos: torch.Tensor, sin: torch.Tensor
+    ) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.config, self.kernels = config, kernels
+        self.cos, self.sin = cos, sin  # [max_model_len, head_size / 2], the same for every layer
+        self.input_norm = _weight(layer.input_layernorm)
+        self.qkv = PackedLinear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.q_norm, self.k_norm = attention.q_norm, attention.k_norm
+        self.attention: Attention = attention.attn
+        self.o = PackedLinear(attention.o_proj)
+        self.post_attention_norm = _weight(layer.post_attention_layernorm)
+        self.gate_up = PackedLinear(mlp.gate_proj, mlp.up_proj)
+        self.down = PackedLinear(mlp.down_proj)
+
+    def forward(
+        self,
+        positions: torch.Tensor,
+        hidden_states: torch.Tensor,
+        residual: torch.Tensor | None,
+        kv_cache: torch.Tensor,
+        attn_metadata: AttentionMetadata,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gives (what is to be added, the residual), both [T, hidden_size], of which the sum is the layer's hidden
+        states. The residual is changed in place; None: the first layer's, which is hidden_states.
+
+        vLLM: model_executor/models/llama.py::LlamaDecoderLayer.forward
+        """
+        kernels, eps = self.kernels, self.config.rms_norm_eps
+        normed = kernels.rms_norm(hidden_states, self.input_norm, eps, residual)
+        residual = hidden_states if residual is None else residual
+        attended = self.attend(normed, positions, kv_cache, attn_metadata)
+        normed = kernels.rms_norm(self.o(attended), self.post_attention_norm, eps, residual)
+        return self.down(kernels.silu_and_mul(self.gate_up(normed))), residual
+
+    def attend(
+        self, normed: torch.Tensor, positions: torch.Tensor, kv_cache: torch.Tensor, attn_metadata: AttentionMetadata
+    ) -> torch.Tensor:
+        """q, k and v of all heads side by side [T, (Hq + 2 * Hkv) * D], turned in place, and attention.
+
+        vLLM: model_executor/models/llama.py::LlamaAttention.forward
+        """
+        size, num_q, num_kv = self.config.head_size, self.config.num_attention_heads, self.config.num_kv_heads
+        qkv = self.qkv(normed)
+        if self.config.qk_norm:
+            q, k, _ = qkv.unflatten(-1, (-1, size)).split((num_q, num_kv, num_kv), dim=1)
+            q.copy_(self.q_norm(q))
+            k.copy_(self.k_norm(k))
+        self.kernels.rotary_embedding(qkv, positions, self.cos, self.sin, num_q + num_kv, size)
+        q, k, v = qkv.split((num_q * size, num_kv * size, num_kv * size), dim=1)
+        return self.attention(q, k, v, kv_cache, attn_metadata)
 
 
 class FastLlama:
     """vLLM: model_executor/models/llama.py::LlamaForCausalLM"""
 
-    def __init__(self, model: LlamaForCausalLM) -> None:
-        """Take the weights of `model`, which is on the CPU and has the backend "fast". It is empty afterwards."""
+    def __init__(self, model: LlamaForCausalLM, kernels: CpuKernels, max_model_len: int) -> None:
+        """Take the weights of `model`, which is on the CPU and has the backend "fast". It is empty afterwards.
+
+        max_model_len: positions that cos and sin are computed for.
+        """
         plain = model.model
         self.config = model.config
-        self.kernels: CpuKernels = plain.layers[0].self_attn.attn.backend.kernels
+        self.kernels = kernels
         self.embedding = plain.embed_tokens.weight.data
-        dtype = self.embedding.dtype
-        positions = torch.arange(self.config.max_model_len)
         half = self.config.head_size // 2
-        self.cos, self.sin = (table[:, 0, :half].contiguous() for table in plain.rotary_emb(positions, dtype))
+        tables = plain.rotary_emb(torch.arange(max_model_len), self.embedding.dtype)
+        cos, sin = (table[:, 0, :half].contiguous() for table in tables)
         self.layers = []
         while len(plain.layers):
-            self.layers.append(_take_layer(plain.layers.pop(0)))
-        self.final_norm = plain.norm.weight.data
+            self.layers.append(FastDecoderLayer(plain.layers.pop(0), self.config, kernels, cos, sin))
+        self.final_norm = _weight(plain.norm)
         head = torch.nn.Linear(1, 1, bias=False, device="meta") if model.lm_head is None else model.lm_head
         if model.lm_head is None:
             head.weight = plain.embed_tokens.weight
@@ -111,38 +155,17 @@ class FastLlama:
 
         vLLM: model_executor/models/llama.py::LlamaModel.forward
         """
-        kernels, eps = self.kernels, self.config.rms_norm_eps
-        residual = F.embedding(input_ids, self.embedding)
-        normed = kernels.rms_norm(residual, self.layers[0].input_norm, eps)
-        for number, (layer, kv_cache) in enumerate(zip(self.layers, kv_caches, strict=True), start=1):
-            attended = self._attend(layer, normed, positions, kv_cache, attn_metadata)
-            normed = kernels.rms_norm(layer.o(attended), layer.post_attention_norm, eps, residual)
-            mlp = layer.down(kernels.silu_and_mul(layer.gate_up(normed)))
-            next_norm = self.layers[number].input_norm if number < len(self.layers) else self.final_norm
-            normed = kernels.rms_norm(mlp, next_norm, eps, residual)
-        return normed
+        hidden_states, residual = F.embedding(input_ids, self.embedding), None
+        for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
+            hidden_states, residual = layer.forward(positions, hidden_states, residual, kv_cache, attn_metadata)
+        return self.kernels.rms_norm(hidden_states, self.final_norm, self.config.rms_norm_eps, residual)
 
-    def _attend(
-        self,
-        layer: FastLayer,
-        normed: torch.Tensor,
-        positions: torch.Tensor,
-        kv_cache: torch.Tensor,
-        attn_metadata: AttentionMetadata,
-    ) -> torch.Tensor:
-        """q, k and v of all heads side by side [T, (Hq + 2 * Hkv) * D], turned in place, and attention.
+    def norm(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The last norm, of hidden states that a layer gave: [N, hidden_size].
 
-        vLLM: model_executor/models/llama.py::LlamaAttention.forward
+        vLLM: model_executor/models/llama.py::LlamaModel (its norm)
         """
-        size, num_q, num_kv = self.config.head_size, self.config.num_attention_heads, self.config.num_kv_heads
-        qkv = layer.qkv(normed)
-        if self.config.qk_norm:
-            q, k, _ = qkv.unflatten(-1, (-1, size)).split((num_q, num_kv, num_kv), dim=1)
-            q.copy_(layer.q_norm(q))
-            k.copy_(layer.k_norm(k))
-        self.kernels.rotary_embedding(qkv, positions, self.cos, self.sin, num_q + num_kv, size)
-        q, k, v = qkv.split((num_q * size, num_kv * size, num_kv * size), dim=1)
-        return layer.attention(q, k, v, kv_cache, attn_metadata)
+        return self.kernels.rms_norm(hidden_states, self.final_norm, self.config.rms_norm_eps)
 
     @boundary("compute_logits")
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -151,21 +174,6 @@ class FastLlama:
         vLLM: model_executor/models/llama.py::LlamaForCausalLM.compute_logits
         """
         return self.head(hidden_states)
-
-
-def _take_layer(layer: LlamaDecoderLayer) -> FastLayer:
-    attention, mlp = layer.self_attn, layer.mlp
-    return FastLayer(
-        input_norm=_weight(layer.input_layernorm),
-        qkv=PackedLinear(attention.q_proj, attention.k_proj, attention.v_proj),
-        q_norm=attention.q_norm,
-        k_norm=attention.k_norm,
-        attention=attention.attn,
-        o=PackedLinear(attention.o_proj),
-        post_attention_norm=_weight(layer.post_attention_layernorm),
-        gate_up=PackedLinear(mlp.gate_proj, mlp.up_proj),
-        down=PackedLinear(mlp.down_proj),
-    )
 
 
 def _weight(norm: RMSNorm) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """LlamaForCausalLM: the model. One class covers Llama, SmolLM2, Mistral, Qwen2 and Qwen3, by ModelConfig.
 
 Owns: the weights, under the names of Hugging Face checkpoints.
-Interface: `forward` gives hidden states of a flat batch, `compute_logits` gives logits of some of its rows.
+Interface: `forward` gives hidden states of a flat batch, `compute_logits` gives logits of some of its rows; `layers`
+and `norm`, for who looks inside.
 Must not know: requests, rows, blocks or slots. It hands `attn_metadata` through to the attention layers.
 
 The tokens of all requests stand in one flat batch: T tokens, each with its own position, and no padding.
@@ -201,6 +202,16 @@ class LlamaForCausalLM(nn.Module):
         self.config = config
         self.model = LlamaModel(config, backend)
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The decoder layers. What `forward` of one gives is hidden states, or a pair of which the sum is."""
+        return self.model.layers
+
+    @property
+    def norm(self) -> RMSNorm:
+        """The norm behind the last layer."""
+        return self.model.norm
 
     def forward(
         self,

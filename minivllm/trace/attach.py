@@ -158,8 +158,8 @@ def _observe_core(recorder: Recorder, core: Any) -> None:
     recorder.observe(core, core.scheduler, manager, manager.block_pool, executor, worker)
     recorder.observe(runner, runner.input_batch, runner.backend, runner.model, runner.sampler)
     if recorder.detail >= 2:
-        for layer in runner.model.model.layers:
-            layer.register_forward_hook(hidden_states_kept(recorder.notes))
+        for layer in runner.model.layers:
+            layer.forward = hidden_states_kept(layer.forward, recorder.notes)
 
 
 # ---------------------------------------------------------------------- the header

@@ -192,7 +192,7 @@ def _early(call: Call, of_layers: list[Any]) -> dict[int, list[list[Candidate]]]
     found = {}
     for layer in call.watch.early_layers:
         # past the mark: it is not part of the run
-        logits = type(model).compute_logits(model, model.model.norm(of_layers[layer][rows]))
+        logits = type(model).compute_logits(model, model.norm(of_layers[layer][rows]))
         found[layer] = values.candidates(logits, logits)
     return found
 

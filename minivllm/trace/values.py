@@ -6,6 +6,7 @@ Must not know: torch. It is handed tensors and uses their methods.
 All of it reads the device and waits for it. So nothing here runs below detail 2, nor in a step that is not watched.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,16 +80,19 @@ def weights_on(positions: Sequence[int], query: Any, kv_cache: Any, common: Any,
 # ---------------------------------------------------------------------- hidden states
 
 
-def hidden_states_kept(notes: dict[Any, Any]) -> Callable[[Any, Any, Any], None]:
-    """A forward hook for decoder layers: what a layer gives is kept until model_forward has been looked at.
+def hidden_states_kept(forward: Callable, notes: dict[Any, Any]) -> Callable:
+    """`forward` of a decoder layer; what it gives is kept until model_forward has been looked at.
 
-    vLLM: none, see Kind
+    That is hidden states, or a pair that the next norm adds up.
     """
 
-    def keep(layer: Any, arguments: Any, hidden_states: Any) -> None:
-        notes.setdefault(HIDDEN_STATES, []).append(hidden_states)
+    @functools.wraps(forward)
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        out = forward(*args, **kwargs)
+        notes.setdefault(HIDDEN_STATES, []).append(out[0] + out[1] if isinstance(out, tuple) else out)
+        return out
 
-    return keep
+    return kept
 
 
 def norms(hidden_states: Any) -> list[float]:

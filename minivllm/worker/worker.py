@@ -9,13 +9,14 @@ from functools import partial
 
 import torch
 
-from minivllm.attention.backend import get_attn_backend
+from minivllm.attention.selector import get_attn_backend
 from minivllm.boundary import boundary
 from minivllm.config import CPU_KV_CACHE_BYTES, EngineConfig
 from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from minivllm.errors import InputError
 from minivllm.models.loader import load_model
 from minivllm.models.model_config import ModelConfig
+from minivllm.models.registry import choose_model
 from minivllm.parts import load_part
 from minivllm.worker.model_runner import ModelRunner
 
@@ -43,12 +44,8 @@ class Worker:
 
     def load_model(self) -> None:
         """vLLM: v1/worker/gpu_worker.py::Worker.load_model"""
+        self.model_class, self.model_reason = choose_model(self.backend)
         self.model = load_model(self.model_config, self.dtype, self.device, self.backend)
-        watched = self.config.trace is not None and self.config.trace_detail >= 2  # within the layers that one reads
-        if self.backend.name == "fast" and not watched:
-            from minivllm.models.fast_llama import FastLlama
-
-            self.model = FastLlama(self.model)
 
     def get_block_bytes(self) -> int:
         """Bytes of one block over all layers: block_size * num_kv_heads * head_size, K and V.
@@ -82,6 +79,8 @@ class Worker:
         """
         part = partial(load_part, parts=config.parts)  # the engine's own, unless the config names another
         try:
+            if not isinstance(self.model, self.model_class):  # here, since it has tables of max_model_len rows
+                self.model = self.model_class(self.model, self.backend.kernels, config.max_model_len)
             self.model_runner = ModelRunner(
                 config,
                 self.model_config,

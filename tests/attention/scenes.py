@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from paged_driver import common_metadata
 
-from minivllm.attention.backend import get_attn_backend
+from minivllm.attention.selector import get_attn_backend
 from minivllm.config import AttentionBackendName
 
 

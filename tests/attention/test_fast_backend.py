@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paged_driver import common_metadata
 
-from minivllm.attention.backend import AttentionBackend, get_attn_backend
+from minivllm.attention.backend import AttentionBackend
 from minivllm.attention.fast_backend import FastBackend
+from minivllm.attention.selector import get_attn_backend
 from minivllm.boundary import boundaries
 from minivllm.errors import InputError
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from attention.scenes import Scene
 
-from minivllm.attention.backend import get_attn_backend
+from minivllm.attention.selector import get_attn_backend
 from minivllm_kernels import paged_decode, reference
 
 SHAPE = {"num_heads": 4, "num_kv_heads": 2, "head_size": 16, "block_size": 4}

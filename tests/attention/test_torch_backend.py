@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paged_driver import common_metadata
 
-from minivllm.attention.backend import AttentionBackend, get_attn_backend
+from minivllm.attention.backend import AttentionBackend
 from minivllm.attention.layer import Attention
+from minivllm.attention.selector import get_attn_backend
 from minivllm.attention.torch_backend import TorchBackend
 from minivllm.boundary import boundaries
 

@@ -12,7 +12,8 @@ from paged_driver import common_metadata
 from tiny_models import tiny_model
 
 from minivllm import LLM, SamplingParams
-from minivllm.attention.backend import AttentionBackend, get_attn_backend
+from minivllm.attention.backend import AttentionBackend
+from minivllm.attention.selector import get_attn_backend
 from minivllm.boundary import boundaries
 from minivllm.errors import InputError
 from minivllm_kernels.tuning import choose_form
@@ -150,7 +151,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_interpreter_is_chosen_for_a_cpu() -> None:
     code = f"""
-from minivllm.attention.backend import get_attn_backend
+from minivllm.attention.selector import get_attn_backend
 backend = {BACKEND}
 from minivllm_kernels.interpreter import is_interpreting
 print(backend.name, is_interpreting())
@@ -162,7 +163,7 @@ print(backend.name, is_interpreting())
 def test_too_late_is_an_error_that_says_what_to_do() -> None:
     code = f"""
 import triton
-from minivllm.attention.backend import get_attn_backend
+from minivllm.attention.selector import get_attn_backend
 from minivllm.errors import InputError
 try:
     {BACKEND}

@@ -10,7 +10,7 @@ from paged_driver import PagedDriver
 from tiny_models import tiny_model
 
 from minivllm import LLM, SamplingParams
-from minivllm.attention.backend import get_attn_backend
+from minivllm.attention.selector import get_attn_backend
 from minivllm.boundary import boundaries
 from minivllm.models.fast_llama import FastLlama, pack
 from minivllm.models.llama import LlamaForCausalLM
@@ -30,7 +30,7 @@ def fast_driver(folder: Path, block_size: int, dtype: torch.dtype = torch.float3
         dtype=dtype,
     )
     driver = PagedDriver(folder, block_size, dtype, backend)
-    driver.model = FastLlama(driver.model)
+    driver.model = FastLlama(driver.model, backend.kernels, config.max_model_len)
     return driver
 
 

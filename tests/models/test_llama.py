@@ -12,7 +12,7 @@ from tiny_models import VOCAB_SIZE, tiny_model
 from transformers import AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from minivllm.attention.backend import get_attn_backend
+from minivllm.attention.selector import get_attn_backend
 from minivllm.boundary import boundaries
 from minivllm.models.llama import LlamaForCausalLM, RMSNorm
 from minivllm.models.loader import load_model

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
 
-from minivllm.attention.backend import get_attn_backend
+from minivllm.attention.selector import get_attn_backend
 from minivllm.errors import ModelError
 from minivllm.models.llama import LlamaForCausalLM
 from minivllm.models.loader import load_model
