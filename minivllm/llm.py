@@ -1,12 +1,14 @@
 """LLM: the facade. `generate()` adds the requests, then loops over steps until its own are done.
 
 Owns: the engine, and the counter that numbers requests.
-Interface: generate, chat, reset_prefix_cache, shutdown; usable in a `with` statement.
+Interface: generate, chat, abort, reset_prefix_cache, shutdown; usable in a `with` statement.
 Must not know: how anything is done.
 """
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -21,7 +23,7 @@ from minivllm.errors import InputError
 from minivllm.outputs import RequestOutput
 from minivllm.sampling_params import RequestOutputKind, SamplingParams
 
-OnOutput = Callable[[RequestOutput], None]
+OnOutput = Callable[[RequestOutput], Any]
 
 
 class LLM:
@@ -29,6 +31,10 @@ class LLM:
 
     Other settings: the fields of EngineConfig. Raises InputError for a wrong setting, ModelError for a model that
     can't be used.
+
+    Threads: one generate or chat runs at a time; another one meanwhile, from another thread or from on_output, is
+    refused with an InputError. abort, reset_prefix_cache and shutdown may be called from any thread at any time. In a
+    forked child everything is refused, except shutdown, which does nothing there.
 
     vLLM: entrypoints/llm.py::LLM
     """
@@ -40,6 +46,7 @@ class LLM:
         self.model_config = self.llm_engine.model_config
         self.tokenizer = self.llm_engine.tokenizer
         self.request_counter = 0
+        self._running = threading.Lock()  # held by the generate or chat that runs
         if self.llm_engine.trace:
             self.llm_engine.trace.observe(self)
         # a caller that forgets to shut down must not leave a process behind
@@ -59,11 +66,12 @@ class LLM:
         """Answer one prompt or several; the answers come in the order of the prompts.
 
         prompts: a text, token ids, a dict with prompt or prompt_token_ids, or a list of these. sampling_params: one
-        for all, or one each; None: the model's own defaults. on_output is called with every new partial output.
-        priority: one for all, or one each; a smaller one goes first.
+        for all, or one each; None: the model's own defaults. on_output is called with every new partial output, which
+        is its own to change; if it returns something true, that request is stopped as by abort. priority: one for all,
+        or one each; a smaller one goes first.
 
-        Raises InputError for bad input, EngineDeadError when the core has died. What this call had added is then
-        given up, and the next call returns only its own.
+        Raises InputError for bad input or while another call runs, EngineDeadError when the core has died. What this
+        call had added is then given up, and the next call returns only its own.
 
         vLLM: entrypoints/llm.py::LLM.generate
         """
@@ -97,6 +105,18 @@ class LLM:
         ]
         return self._run(renderers, sampling_params, use_tqdm, on_output, None)
 
+    def abort(self, request_id: str) -> None:
+        """Stop a request that a generate or chat is answering, by the `request_id` of its outputs. What it has so far
+        comes back in its place, with finish_reason "abort" (all n answers to a prompt are stopped, those that have
+        ended keep their reason). From on_output or another thread; an id that isn't running is ignored.
+
+        vLLM: v1/engine/async_llm.py::AsyncLLM.abort (its LLM has none)
+        """
+        self.llm_engine.engine_core.check_process()
+        if not isinstance(request_id, str):
+            raise InputError(f"request_id={request_id!r} must be a text, as RequestOutput.request_id is.")
+        self.llm_engine.stop_request(request_id)
+
     def get_default_sampling_params(self) -> SamplingParams:
         """What the model's authors set in generation_config.json; max_tokens is 16 unless they say otherwise.
 
@@ -125,11 +145,25 @@ class LLM:
 
         vLLM: entrypoints/offline_utils.py::OfflineInferenceMixin._run_completion
         """
-        if self.llm_engine.has_unfinished_requests():
+        self.llm_engine.engine_core.check_process()
+        if not self._running.acquire(blocking=False):
             raise InputError(
                 "This LLM is in the middle of another generate or chat (a call from on_output, or from another "
                 "thread). Wait until it has returned, or make a second LLM."
             )
+        try:
+            return self._run_alone(renderers, sampling_params, use_tqdm, on_output, priority)
+        finally:
+            self._running.release()
+
+    def _run_alone(
+        self,
+        renderers: list[Callable[[], EngineInput]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        use_tqdm: bool,
+        on_output: OnOutput | None,
+        priority: int | Sequence[int] | None,
+    ) -> list[RequestOutput]:
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
         params_list = _one_each(sampling_params, SamplingParams, len(renderers), "sampling_params")
@@ -175,11 +209,12 @@ class LLM:
         ) as bar:
             while self.llm_engine.has_unfinished_requests():
                 for output in self.llm_engine.step():
-                    if on_output is not None:
-                        on_output(output)
                     if output.finished:
-                        finished.append(output)
+                        # the callback's own to change, and so no more the answer
+                        finished.append(output if on_output is None else deepcopy(output))
                         bar.update()
+                    if on_output is not None and on_output(output):
+                        self.abort(output.request_id)
         return sorted(finished, key=lambda output: int(output.request_id))
 
     # ------------------------------------------------------------------ start and end

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 TERM_TIMEOUT_SECONDS = 5
@@ -50,16 +51,19 @@ class CoreEngineProcManager:
     def is_alive(self) -> bool:
         return self.process.poll() is None
 
-    def wait(self) -> None:
-        """Wait until the process has ended."""
-        self.process.wait()
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the process has ended, `timeout` seconds at most; returns whether it has."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def describe_end(self) -> str:
         """How the process ended, with the last it wrote to stderr."""
         self.process.wait()
         self._stderr_thread.join(timeout=1)
-        code = self.process.returncode
-        how = f"with exit status {code}" if code >= 0 else f"by signal {-code} ({signal.Signals(-code).name})"
+        how = _describe_status(self.process.returncode)
         text = f"The engine core (process {self.process.pid}) ended {how}. Make a new LLM."
         if self.stderr_lines:
             text += " The last it wrote:\n" + "".join(f"  {line}" for line in self.stderr_lines).rstrip()
@@ -72,18 +76,28 @@ class CoreEngineProcManager:
         """
         if self.is_alive():
             self.process.terminate()
-            try:
-                self.process.wait(timeout=TERM_TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
+            if not self.wait(TERM_TIMEOUT_SECONDS):
                 self.process.kill()
                 self.process.wait()
         self._stderr_thread.join(timeout=1)
 
     def _forward_stderr(self) -> None:
-        """What the core writes to stderr is seen at once, and its end is kept for an error message."""
+        """What the core writes to stderr is seen at once, and its end is kept for an error message.
+
+        It is read to its end, whatever becomes of ours: a core that can't write to its stderr dies of it.
+        """
         with self.process.stderr as stream:
             for raw in stream:
                 line = raw.decode(errors="replace")
                 self.stderr_lines.append(line)
-                sys.stderr.write(line)
-                sys.stderr.flush()
+                with suppress(Exception):  # sys.stderr may be None, closed, or any object with an error of its own
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+
+
+def _describe_status(code: int) -> str:
+    """How a process ended, as subprocess tells it: below 0 by a signal, which need not have a name."""
+    if code >= 0:
+        return f"with exit status {code}"
+    name = next((f" ({known.name})" for known in signal.Signals if known == -code), "")
+    return f"by signal {-code}{name}"

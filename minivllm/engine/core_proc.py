@@ -17,10 +17,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import zmq
@@ -29,7 +30,7 @@ from minivllm.boundary import boundary
 from minivllm.config import EngineConfig
 from minivllm.core.request import Request
 from minivllm.engine.core import EngineCore
-from minivllm.engine.handshake import ENGINE_IDENTITY, EngineHandshakeMetadata
+from minivllm.engine.handshake import ENGINE_IDENTITY, SOCKET_DIR_PREFIX, EngineHandshakeMetadata
 from minivllm.engine.messages import (
     ENGINE_CORE_DEAD,
     EngineCoreOutput,
@@ -203,9 +204,7 @@ def run_engine_core(handshake_address: str, parent_pid: int) -> None:
 
     vLLM: v1/engine/core.py::EngineCoreProc.run_engine_core
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until there is a loop to leave
-    socket_dir = Path(handshake_address.removeprefix("ipc://")).parent
+    socket_dir = _socket_dir(handshake_address)
     threading.Thread(target=_exit_with_parent, args=(parent_pid, socket_dir), daemon=True).start()
     context = zmq.Context()
     handshake = context.socket(zmq.DEALER)
@@ -229,14 +228,15 @@ def run_engine_core(handshake_address: str, parent_pid: int) -> None:
 
         recorder = trace_core(core, metadata.model_config, partial(_ask_clock, handshake))
     ready = threading.Event()
+    end_with = partial(_end_with, socket_dir=socket_dir)
     threading.Thread(
-        target=_end_with,
+        target=end_with,
         args=(core.process_input_sockets, context, metadata.input_address, ready),
         name="input",
         daemon=True,
     ).start()
     output_thread = threading.Thread(
-        target=_end_with,
+        target=end_with,
         args=(core.process_output_sockets, context, metadata.output_address),
         name="output",
         daemon=True,
@@ -261,32 +261,51 @@ def _ask_clock(handshake: zmq.Socket) -> tuple[int, int]:
     return msgspec.msgpack.decode(handshake.recv())
 
 
-def _end_with(task: Callable[..., None], *args: Any) -> None:
+def _end_with(task: Callable[..., None], *args: Any, socket_dir: Path) -> None:
     """Run a thread's task; its error ends the process, since the caller would wait for ever for what it should do."""
     try:
         task(*args)
     except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
+        _leave(1, socket_dir)
 
 
 def _exit_with_parent(parent_pid: int, socket_dir: Path) -> None:
-    """End this process when the caller's has ended in whatever way, and leave no socket behind."""
+    """End this process when the caller's has ended in whatever way."""
     while os.getppid() == parent_pid:
         time.sleep(PARENT_POLL_SECONDS)
-    shutil.rmtree(socket_dir, ignore_errors=True)
-    os._exit(1)
+    _leave(1, socket_dir)
+
+
+def _socket_dir(handshake_address: str) -> Path:
+    return Path(handshake_address.removeprefix("ipc://")).parent
+
+
+def _leave(status: int, socket_dir: Path) -> NoReturn:
+    """End the process, with the error that is being handled as its last words, and leave no socket behind: the caller
+    may be gone. Not by an ordinary exit, which would wait for the input thread, and that waits in its socket."""
+    with suppress(OSError, ValueError):  # a stderr that nobody reads any more
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
+        sys.stderr.flush()
+    if socket_dir.name.startswith(SOCKET_DIR_PREFIX):
+        shutil.rmtree(socket_dir, ignore_errors=True)
+    os._exit(status)
+
+
+def main() -> NoReturn:
+    """The process's whole life. Its arguments: the address of the handshake, the caller's process id."""
+    handshake_address, parent_pid = sys.argv[1], int(sys.argv[2])
+    socket_dir = _socket_dir(handshake_address)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's
+    signal.signal(signal.SIGTERM, lambda *_: _leave(0, socket_dir))  # until there is a loop to leave
+    try:
+        import minivllm.worker.executor  # noqa: F401  (now, while the caller reads the model's files)
+
+        run_engine_core(handshake_address, parent_pid)
+    except BaseException:
+        _leave(1, socket_dir)
+    _leave(0, socket_dir)
 
 
 if __name__ == "__main__":
-    import minivllm.worker.executor  # noqa: F401  (now, while the caller reads the model's files)
-
-    status = 0
-    try:
-        run_engine_core(sys.argv[1], int(sys.argv[2]))
-    except Exception:
-        traceback.print_exc()
-        status = 1
-    sys.stderr.flush()
-    os._exit(status)  # the input thread waits in a socket, so an ordinary exit would wait for it
+    main()

@@ -1,11 +1,13 @@
 """LLMEngine: the caller's side of the engine: requests in, outputs out, a step at a time.
 
 Owns: the input processor, the output processor, the client of the core.
-Interface: add_request, step, abort_request, has_unfinished_requests, shutdown.
+Interface: add_request, step, abort_request, stop_request, has_unfinished_requests, shutdown.
 Must not know: prompts' lists, progress bars (llm.py), or where the core runs.
 """
 
+import threading
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from minivllm.boundary import boundary
@@ -52,6 +54,8 @@ class LLMEngine:
         self.input_processor = InputProcessor(
             config, self.model_config, self.engine_core.ready.max_model_len, self.tokenizer, **sources
         )
+        self._ids_to_stop: SimpleQueue[str] = SimpleQueue()  # filled by any thread, read by the one that steps
+        self._stepping_thread: int | None = None
         if self.trace:
             self.trace.attach(self, self.model_config)
 
@@ -96,6 +100,9 @@ class LLMEngine:
 
         vLLM: v1/engine/llm_engine.py::LLMEngine.step
         """
+        self._stepping_thread = threading.get_ident()
+        if not self._ids_to_stop.empty():
+            return self._stop_requests()
         outputs = self.engine_core.get_output()
         processed = self.output_processor.process_outputs(outputs.outputs, outputs.timestamp)
         if processed.reqs_to_abort:
@@ -111,12 +118,37 @@ class LLMEngine:
         if internal_ids:
             self.engine_core.abort_requests(internal_ids)
 
+    def stop_request(self, request_id: str) -> None:
+        """End a request with what it has so far, by external id: its last output, of finish_reason "abort", comes with
+        a later step. From any thread; an id that is not open is ignored.
+
+        vLLM: v1/engine/async_llm.py::AsyncLLM.abort
+        """
+        states = list(self.output_processor.request_states.values())  # at once: they change while the engine steps
+        if not any(state.external_req_id == request_id for state in states):
+            return
+        self._ids_to_stop.put(request_id)
+        if threading.get_ident() != self._stepping_thread:
+            self.engine_core.wake()  # it may wait for an output, and there may be none any more
+
+    def _stop_requests(self) -> list[RequestOutput]:
+        ids = [self._ids_to_stop.get() for _ in range(self._ids_to_stop.qsize())]  # one thread steps, and takes
+        stopped = self.output_processor.stop_requests(ids)
+        if stopped.reqs_to_abort:
+            self.engine_core.abort_requests(stopped.reqs_to_abort)
+        return stopped.request_outputs
+
     def reset_prefix_cache(self) -> bool:
         """vLLM: v1/engine/llm_engine.py::LLMEngine.reset_prefix_cache"""
         return self.engine_core.call_utility("reset_prefix_cache")
 
     def shutdown(self) -> None:
-        """vLLM: none, vLLM's engine ends with its client's finalizer"""
+        """End the core, and the trace. Does nothing in a forked child. May be called again, and from any thread.
+
+        vLLM: none, vLLM's engine ends with its client's finalizer
+        """
+        if self.engine_core.is_forked():
+            return
         self.engine_core.shutdown()
         if self.trace:
             self.trace.close()

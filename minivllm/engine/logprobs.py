@@ -13,6 +13,16 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer decodes half a cha
 MAX_CONTEXT = 4  # tokens; no character is spread over more
 
 
+def copy_logprobs(places: list[dict[int, Logprob] | None] | None) -> list[dict[int, Logprob] | None] | None:
+    """A copy in which nothing is shared."""
+    if places is None:
+        return None
+    return [
+        place and {token: Logprob(one.logprob, one.rank, one.decoded_token) for token, one in place.items()}
+        for place in places
+    ]
+
+
 class LogprobsProcessor:
     """vLLM: v1/engine/logprobs.py::LogprobsProcessor"""
 
@@ -40,8 +50,12 @@ class LogprobsProcessor:
             self._append(self.prompt_logprobs, output.new_prompt_logprobs, self.num_prompt_logprobs)
 
     def get_logprobs(self) -> list[dict[int, Logprob]] | None:
-        """The places so far, in a list of the caller's own."""
-        return None if self.logprobs is None else list(self.logprobs)
+        """The places so far, the caller's own to change."""
+        return copy_logprobs(self.logprobs)
+
+    def get_prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
+        """The prompt's places so far, the caller's own to change."""
+        return copy_logprobs(self.prompt_logprobs)
 
     def _append(self, places: list[dict[int, Logprob] | None], new: LogprobsLists, num_wanted: int) -> None:
         """Add a dict for each place: the chosen token first, then the likeliest, as many as the request asked for

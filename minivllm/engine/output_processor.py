@@ -2,12 +2,12 @@
 
 Owns: a RequestState for every open request, with its text, logprobs and metrics. This table, not the core's, decides
 when `generate` is done.
-Interface: add_request (before the core hears of it), process_outputs, abort_requests.
+Interface: add_request (before the core hears of it), process_outputs, abort_requests, stop_requests.
 Must not know: how messages travel.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minivllm.boundary import boundary
@@ -41,7 +41,8 @@ class RequestState:
     def make_request_output(
         self, finish_reason: FinishReason | None, stop_reason: int | str | None
     ) -> RequestOutput | None:
-        """The caller's view of now; None where the caller wants only the end and this isn't it.
+        """The caller's view of now; None where the caller wants only the end and this isn't it. All in it is the
+        caller's own to change: lists are copies.
 
         vLLM: v1/engine/output_processor.py::RequestState.make_request_output
         """
@@ -68,11 +69,11 @@ class RequestState:
         return RequestOutput(
             request_id=self.external_req_id,
             prompt=self.prompt,
-            prompt_token_ids=self.prompt_token_ids,
-            prompt_logprobs=self.logprobs_processor.prompt_logprobs,
+            prompt_token_ids=list(self.prompt_token_ids),
+            prompt_logprobs=self.logprobs_processor.get_prompt_logprobs(),
             outputs=outputs,
             finished=finished,
-            metrics=self.metrics,
+            metrics=replace(self.metrics),
             num_cached_tokens=self.num_cached_tokens,
         )
 
@@ -175,6 +176,22 @@ class OutputProcessor:
         for request_id in closed:
             del self.request_states[request_id]
         return closed
+
+    def stop_requests(self, request_ids: list[str]) -> OutputProcessorOutput:
+        """Close requests, by internal or external id, with what they have so far as their last output.
+
+        vLLM: v1/engine/output_processor.py::OutputProcessor.abort_requests (its output of FinishReason.ABORT)
+        """
+        result = OutputProcessorOutput()
+        wanted = set(request_ids)
+        for request_id, state in self.request_states.items():
+            if request_id in wanted or state.external_req_id in wanted:
+                result.reqs_to_abort.append(request_id)
+                request_output = state.make_request_output(FinishReason.ABORT, None)
+                if request_output is not None:
+                    result.request_outputs.append(request_output)
+        self.abort_requests(result.reqs_to_abort)
+        return result
 
     @staticmethod
     def _update_numbers(state: RequestState, output: EngineCoreOutput, timestamp: float) -> None:

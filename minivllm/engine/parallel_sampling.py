@@ -3,6 +3,9 @@
 They share the prompt's blocks through the prefix cache alone. The core never hears of a parent.
 """
 
+from dataclasses import replace
+
+from minivllm.engine.logprobs import copy_logprobs
 from minivllm.outputs import CompletionOutput
 from minivllm.sampling_params import SamplingParams
 
@@ -38,4 +41,10 @@ class ParentRequest:
         self.output_aggregator[completion.index] = completion
         if completion.finished():
             self.child_requests.discard(child_request_id)
-        return [output for output in self.output_aggregator if output is not None], not self.child_requests
+        outputs = [output for output in self.output_aggregator if output is not None]
+        if self.child_requests:  # we shall hand them out again, whatever the caller does to these
+            outputs = [
+                replace(output, token_ids=list(output.token_ids), logprobs=copy_logprobs(output.logprobs))
+                for output in outputs
+            ]
+        return outputs, not self.child_requests

@@ -27,7 +27,7 @@ from typing import Any
 
 import zmq
 
-from minivllm.engine.core_client import POLL_MS, SyncMPClient
+from minivllm.engine.core_client import POLL_MS, EngineCoreClient, SyncMPClient
 from minivllm.engine.messages import (
     ENGINE_CORE_DEAD,
     EngineCoreOutputs,
@@ -133,7 +133,7 @@ def messages_of(trace: Trace) -> list[dict[str, Any]]:
 class _PatientQueue(SimpleQueue):
     """A queue whose `get` gives up."""
 
-    def get(self) -> Any:
+    def get(self, timeout: float | None = None) -> Any:
         try:
             return super().get(timeout=PATIENCE_S)
         except Empty:
@@ -147,6 +147,7 @@ class LabClient(SyncMPClient):
     """
 
     def __init__(self, folder: Path, pid: int, parts: Parts) -> None:
+        EngineCoreClient.__init__(self)
         self.pid = pid
         self.encoder = parts.get("MsgpackEncoder", MsgpackEncoder)()
         self.decoder = parts.get("MsgpackDecoder", MsgpackDecoder)(EngineCoreOutputs)
@@ -163,6 +164,7 @@ class LabClient(SyncMPClient):
         self.output_socket = self.context.socket(zmq.PULL)
         self.output_socket.bind(address_of(folder, OUTPUT))
         self._taken_for_dead = self._closing = False
+        self._send_lock = threading.RLock()
         self._output_thread = threading.Thread(target=self._listen, name="EngineCoreOutputQueueThread", daemon=True)
 
     def wait_until_ready(self) -> None:

@@ -46,6 +46,7 @@ class CallerTrace:
 
     def __init__(self, config: Any) -> None:
         self.target = Path(config.trace).expanduser().absolute()
+        self.owner_pid = os.getpid()
         self.recorder: Recorder | None = None
         self.clock: Clock = make_clock(config.trace_clock)
         changes: dict[str, Any] = {"trace": None}
@@ -101,7 +102,10 @@ class CallerTrace:
             self.recorder.observe(*owners)
 
     def close(self) -> None:
-        """Merge the parts, after the core has ended. May be called again; never raises."""
+        """Merge the parts, after the core has ended. May be called again; never raises. Not in a forked child, where
+        they are the other process's."""
+        if os.getpid() != self.owner_pid:
+            return
         recorder, self.recorder = self.recorder, None
         if recorder is None:
             return

@@ -154,10 +154,11 @@ def _fill_in(events: list[Event]) -> None:
 
 
 def _number_outputs(events: list[Event]) -> None:
-    """Which message a `get_output` took: the first took the first that was no answer to a utility call."""
+    """Which message a `get_output` took: the first took the first that was no answer to a utility call. (One without
+    outputs took none, but was woken.)"""
     received = (e.msg for e in events if e.kind == "core_client.receive" and e.message_type == "OUTPUTS")
     for event in events:
-        if event.kind == "get_output" and event.error is None:
+        if event.kind == "get_output" and event.num_outputs and event.error is None:
             event.msg = next(received, None)
 
 

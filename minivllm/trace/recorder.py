@@ -11,7 +11,9 @@ that raises leaves an event without its fields and one warning.
 
 import functools
 import logging
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from itertools import count
@@ -143,6 +145,7 @@ class Recorder:
         self._late: deque[tuple[Event, Callable[[], dict[str, Any]]]] = deque()  # events that get more fields
         self._write_lock = threading.Lock()
         self._warned = False
+        os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
 
     # ------------------------------------------------------------------ what is watched
 
@@ -330,3 +333,12 @@ class Recorder:
         """Write the rest. What is observed afterwards is lost."""
         self.flush()
         self.sink.close()
+
+
+def _forget(recorder_of_parent: "weakref.ref[Recorder]") -> None:
+    """In a forked child: what happens here is no part of the parent's trace."""
+    recorder = recorder_of_parent()
+    if recorder is not None:
+        recorder.sink = MemorySink()
+        recorder.clock = MonotonicClock()  # the parent's may be one of two processes
+        recorder._write_lock = threading.Lock()  # a thread that isn't here may have held it

@@ -42,10 +42,14 @@ class CachedRequestState:
     output_token_ids: list[int] = field(default_factory=list)
     prompt_logprobs: LogprobsLists | None = None  # of a prompt that is still being computed
     prompt_logprobs_sent: bool = False
+    num_prompt_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_prompt_tokens = len(self.prompt_token_ids)
 
     @property
     def num_tokens(self) -> int:
-        return len(self.prompt_token_ids) + len(self.output_token_ids)
+        return self.num_prompt_tokens + len(self.output_token_ids)
 
 
 class InputBatch:

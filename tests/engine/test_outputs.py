@@ -67,7 +67,7 @@ def test_streaming(llm: LLM, talk: dict[str, Any]) -> None:
     )
     for output in outputs:
         parts = seen[output.request_id]
-        assert len(parts) == 12 and parts[-1] is output
+        assert len(parts) == 12 and parts[-1] == output
         assert [part.finished for part in parts] == [False] * 11 + [True]
         for before, after in pairwise(parts):
             (old,), (new,) = before.outputs, after.outputs
@@ -99,7 +99,7 @@ def test_n_answers(llm: LLM) -> None:
         alone = run(llm, [9] * 20, seed=30 + index, max_tokens=6)[0].outputs[0]
         assert completion.token_ids == alone.token_ids and completion.text == alone.text
     assert len({tuple(completion.token_ids) for completion in output.outputs}) > 1
-    assert [part.finished for part in seen].count(True) == 1 and seen[-1] is output
+    assert [part.finished for part in seen].count(True) == 1 and seen[-1] == output
     for part in seen:
         indices = [completion.index for completion in part.outputs]
         assert indices == sorted(indices)
