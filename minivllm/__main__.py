@@ -13,11 +13,13 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from minivllm import __version__
 from minivllm.errors import EngineDeadError, InputError, ModelError
+from minivllm.printable import PrintableStream, printable
 
 DEFAULT_PROMPT = "What is the capital of France?"
 DEFAULT_MAX_TOKENS = 64
@@ -53,16 +55,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a stdout that isn't UTF-8 can't have every character
-    arguments = _parser().parse_args(argv)
+    with redirect_stdout(PrintableStream(sys.stdout)):
+        with redirect_stderr(PrintableStream(sys.stderr)):  # not longer: progress bars need their control characters
+            arguments = _parser().parse_args(argv)
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         status = arguments.run(arguments)
         sys.stdout.flush()
         return status
     except (InputError, ModelError) as error:
-        print(f"minivllm: {error}", file=sys.stderr)
+        print(f"minivllm: {printable(error)}", file=sys.stderr)
         return 2
     except EngineDeadError as error:
-        print(f"minivllm: {error}", file=sys.stderr)
+        print(f"minivllm: {printable(error)}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "minivllm":
@@ -155,16 +163,24 @@ def _add_generation_arguments(parser: argparse.ArgumentParser) -> None:
 def run_trace(arguments: argparse.Namespace) -> int:
     """Answer one prompt, streaming; then print its life and say where the trace is."""
     from minivllm.trace import load
+    from minivllm.trace.store import why_not_writable
     from minivllm.trace.table import format_life
     from minivllm.viewer.render import render
 
     prompt = _read_prompt(arguments)
     path = _trace_path(arguments.out, prompt)
+    error = why_not_writable(path)
+    if error is not None:  # not after the answer
+        raise InputError(f"The trace can't be written to {path} ({error.strerror or error}). Give another --out.")
     output = _generate(arguments, prompt, trace=str(path), trace_detail=arguments.detail)
     trace = load(path)
     if arguments.redact:
         trace = trace.redact()
-        trace.save(path)
+        try:
+            trace.save(path)
+        except OSError as error:
+            path.unlink(missing_ok=True)  # the texts were not to stay
+            raise InputError(f"The redacted trace can't be written to {path}: {error.strerror or error}.") from None
     print()
     print(format_life(trace, output.request_id))
     print()

@@ -16,11 +16,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minivllm.trace.check import TraceError
     from minivllm.trace.events import KINDS, Event
     from minivllm.trace.recorder import MemorySink, Recorder
     from minivllm.trace.replay import Cursor, Trace
     from minivllm.trace.state import State
-    from minivllm.trace.store import TraceError
     from minivllm.trace.table import format_life
 
 _HOMES = {
@@ -31,7 +31,7 @@ _HOMES = {
     "Cursor": "replay",
     "Trace": "replay",
     "State": "state",
-    "TraceError": "store",
+    "TraceError": "check",
     "format_life": "table",
 }
 

@@ -10,12 +10,24 @@ import sys
 from pathlib import Path
 
 from minivllm.errors import InputError
+from minivllm.files import write_file
+from minivllm.printable import printable
+from minivllm.trace.check import one_line_errors
 from minivllm.trace.diff import diff, format_diff
 from minivllm.trace.explain import explain_all, format_explanation
 from minivllm.trace.export import FORMATS, default_path, export
 from minivllm.trace.replay import Trace
 
 STDOUT = "-"
+
+
+def load(path: Path) -> Trace:
+    """The trace in a file; a line on stderr says if its end is missing. Raises InputError for what is no trace."""
+    trace = Trace.load(path)
+    if trace.truncated:
+        print(f"minivllm: {printable(path)} was cut off: what follows is about the part that is there", file=sys.stderr)
+    return trace
+
 
 # ---------------------------------------------------------------------- why
 
@@ -31,8 +43,9 @@ def add_why_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_why(arguments: argparse.Namespace) -> int:
     """Say why a request got what it got; status 0. Raises InputError for a trace, request or step that isn't there."""
-    trace = Trace.load(arguments.trace)
-    texts = [format_explanation(one) for one in explain_all(trace, arguments.request, arguments.step)]
+    trace = load(arguments.trace)
+    with one_line_errors(arguments.trace):
+        texts = [format_explanation(one) for one in explain_all(trace, arguments.request, arguments.step)]
     print("\n\n".join(texts))
     return 0
 
@@ -48,8 +61,11 @@ def add_diff_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_diff(arguments: argparse.Namespace) -> int:
     """Say where two traces part; status 0 if they don't, 1 if they do. Raises InputError for what is no trace."""
-    found = diff(Trace.load(arguments.a), Trace.load(arguments.b))
-    print(format_diff(found, _names(arguments.a, arguments.b)))
+    a, b = load(arguments.a), load(arguments.b)
+    with one_line_errors(arguments.a if arguments.a == arguments.b else f"{arguments.a} and {arguments.b}"):
+        found = diff(a, b)
+        text = format_diff(found, _names(arguments.a, arguments.b))
+    print(text)
     return 0 if found.same else 1
 
 
@@ -70,14 +86,15 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_export(arguments: argparse.Namespace) -> int:
     """Write a trace in another tool's format; status 0. Raises InputError if it can't be read or written."""
-    data = export(Trace.load(arguments.trace), arguments.to)
+    trace = load(arguments.trace)
+    with one_line_errors(arguments.trace):
+        data = export(trace, arguments.to)
     if arguments.out == STDOUT:
         sys.stdout.buffer.write(data)
         return 0
     out = Path(arguments.out) if arguments.out else default_path(arguments.trace, arguments.to)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_bytes(data)
+        write_file(out, data)
     except OSError as error:
         raise InputError(f"The export can't be written to {out}: {error.strerror}. Give another --out.") from None
     print(f"{out}: {FORMATS[arguments.to].about}")

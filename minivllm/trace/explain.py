@@ -10,12 +10,12 @@ Must not know: a running engine, or how the trace was recorded.
 
 import textwrap
 
+from minivllm.trace.check import TraceError
 from minivllm.trace.explain_life import explain_life
 from minivllm.trace.explain_step import explain_step
 from minivllm.trace.lives import Lives
 from minivllm.trace.reasons import Explanation, Reason
 from minivllm.trace.replay import Trace
-from minivllm.trace.store import TraceError
 
 __all__ = ["Explainer", "Explanation", "Reason", "explain", "explain_all", "format_explanation"]
 

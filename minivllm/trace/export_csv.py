@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+from minivllm.printable import printable
 from minivllm.trace.lives import Lives, StepEvents
 from minivllm.trace.replay import Trace
 
@@ -49,8 +50,17 @@ def to_csv(trace: Trace) -> str:
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for step in lives.plans():
-        writer.writerow(dict(_row(lives, step, phase_of)))
+        writer.writerow({name: _cell(value) for name, value in _row(lives, step, phase_of)})
     return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """What a spreadsheet shows and does not run: a text that begins like a formula gets the quote that says it is a
+    text."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value).replace("\n", "\\n").replace("\t", "\\t")
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _row(lives: Lives, step: StepEvents, phase_of: dict[tuple[str, int], str]) -> Iterator[tuple[str, Any]]:

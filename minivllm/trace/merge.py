@@ -12,11 +12,12 @@ from operator import attrgetter
 
 import msgspec
 
+from minivllm.trace.check import TraceError
 from minivllm.trace.clock import LOGICAL_TICK_NS
 from minivllm.trace.events import Event, Unfinished
 from minivllm.trace.events_ipc import Message
 from minivllm.trace.schema import Header, Open
-from minivllm.trace.store import Part, TraceError
+from minivllm.trace.store import Part
 
 # Their requests are those of what happens inside them.
 COLLECT = ("generate", "chat", "run_engine", "llm_engine.add_request", "step", "unfinished")

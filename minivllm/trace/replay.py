@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from minivllm.trace import store
+from minivllm.trace.check import TraceError, check_events, check_header, ends_early, one_line_errors
 from minivllm.trace.events import Event
 from minivllm.trace.merge import SENT, check_messages, merge
 from minivllm.trace.redact import redact
 from minivllm.trace.schema import Header
 from minivllm.trace.state import RULES, State
-from minivllm.trace.store import TraceError
 
 KEY_FRAME = 500  # effects between two kept states, at least
 MAX_KEY_FRAMES = 64
+MAX_KEPT_BLOCKS = 2**20  # free blocks in all kept states together
 
 
 class Trace:
@@ -51,13 +52,19 @@ class Trace:
             paths = store.find_parts(paths[0]) or paths
         parts = [store.read(part) for part in paths]
         truncated = any(part.truncated for part in parts)
+        for part in parts:
+            check_header(part.header)
         if all(part.header.part for part in parts):
-            return cls(*merge(parts), truncated)
-        if len(parts) > 1:
+            with one_line_errors(paths[0]):
+                header, events = merge(parts)
+        elif len(parts) > 1:
             raise TraceError(f"{path} and {len(more)} more: only the parts of one trace (*.part) can be read together.")
-        events = [line for line in parts[0].lines if isinstance(line, Event)]
-        check_messages(parts[0].header, events)
-        return cls(parts[0].header, events, truncated)
+        else:
+            header, events = parts[0].header, [line for line in parts[0].lines if isinstance(line, Event)]
+            check_messages(header, events)
+            truncated = truncated or (all(process.complete for process in header.processes) and ends_early(events))
+        check_events(events)
+        return cls(header, events, truncated)
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, plain or .gz. The same trace gives the same bytes. Raises OSError."""
@@ -250,7 +257,8 @@ class Trace:
         if start == count:
             return state
         state = state.copy()
-        distance = max(KEY_FRAME, len(self._effects) // MAX_KEY_FRAMES)
+        most = min(MAX_KEY_FRAMES, max(1, MAX_KEPT_BLOCKS // (self.header.num_gpu_blocks or 1)))
+        distance = max(KEY_FRAME, len(self._effects) // most)
         for done, event in enumerate(self._effects[start:count], start=start + 1):
             state.apply(event)
             if done % distance == 0:

@@ -112,7 +112,8 @@ def decode(line: bytes) -> Line:
         return _DECODER.decode(line)
     except msgspec.ValidationError:
         raw = _RAW.decode(line)
-        if not isinstance(raw, dict) or raw.get("kind", "header") in (*EVENTS, "header", "open", "end"):
+        kind = raw.get("kind") if isinstance(raw, dict) else None
+        if not isinstance(kind, str) or kind in (*EVENTS, "header", "open", "end"):
             raise
         return unknown(raw)
 

@@ -18,11 +18,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from minivllm.errors import InputError
+from minivllm.files import refusal, write_file
+from minivllm.trace.check import TraceError
 from minivllm.trace.events import SCHEMA, Event
 from minivllm.trace.schema import COMMON, End, Header, Line, Open, decode, decode_lines, encode_lines, from_raw
 
@@ -31,13 +32,11 @@ logger = logging.getLogger(__name__)
 # schema number n -> what makes a line of version n one of version n + 1; lines are dicts here, the header is one too
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 GZIP_MAGIC = b"\x1f\x8b"
-
-
-class TraceError(InputError):
-    """A file that is no trace, or one that can't be right. The message names the line or the events.
-
-    vLLM: none, vLLM writes no trace file
-    """
+CHUNK = 1 << 14
+MAX_UNPACKED = 64 << 20  # bytes, some 130,000 events; in memory they take up to eight times as much
+NO_TRACE = (
+    "this is no trace of minivllm. A trace begins with a line of kind header, which has a schema, a number from 1 up."
+)
 
 
 class Part(NamedTuple):
@@ -127,18 +126,26 @@ def _encode_one_safely(line: Line) -> bytes:
 
 
 def check_writable(path: Path) -> bool:
-    """Whether a file can be made at `path`; makes the folders above it. Warns if not."""
+    """Whether a trace can be recorded at `path`; makes the folders above it. Warns if not."""
+    error = why_not_writable(path)
+    if error is not None:
+        warn_not_written(path, error)
+    return error is None
+
+
+def why_not_writable(path: Path) -> OSError | None:
+    """What is against a trace at `path`; makes the folders above it."""
     probe = path.with_name(f"{path.name}.{os.getpid()}.probe")
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        in_the_way = refusal(path)
+        if in_the_way is not None:  # no device either: while the engine runs, parts lie beside the trace
+            return OSError(errno.EINVAL, in_the_way)
         path.parent.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
     except OSError as error:
-        warn_not_written(path, error)
-        return False
-    return True
+        return error
+    return None
 
 
 def find_parts(path: Path) -> list[Path]:
@@ -161,75 +168,112 @@ def glob_escape(name: str) -> str:
 def write(path: Path, header: Header, events: list[Event]) -> None:
     """Write a trace, plain or .gz, all of it or nothing. The same trace gives the same bytes. Raises OSError."""
     data = encode_safely([header, *events])
-    if path.suffix == ".gz":
-        data = gzip.compress(data, mtime=0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
+    write_file(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def read(path: Path, upgrades: dict[int, Callable] = UPGRADES) -> Part:
-    """Read a trace or a part of one. What follows the last whole line is dropped.
+    """Read a trace or a part of one. A last line that was cut off is dropped; one that only lacks its newline is kept.
 
     Raises TraceError with the line number for a file that is no trace, is damaged in its middle, or is of a version
     that is newer than this one's.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TraceError(f"The trace {path} can't be read: {error.strerror}. Give the path of a .jsonl file.") from None
-    truncated = False
-    if data.startswith(GZIP_MAGIC):
-        data, truncated = _gunzip(path, data)
-    whole, newline, rest = data.rpartition(b"\n")
-    if rest:
-        truncated = True
-    header = _read_header(path, whole)
-    lines = _decode_all(path, whole + newline, header.schema, upgrades)
+    data, truncated = _read_bytes(path)
+    end = data.rfind(b"\n") + 1
+    if end < len(data):
+        if _is_whole(data[end:]):
+            data += b"\n"
+        else:
+            truncated = True
+            del data[end:]
+    header = _read_header(path, data, min([SCHEMA, *upgrades]))
+    lines = _decode_all(path, data, header.schema, upgrades)
     complete = isinstance(lines[-1], End) if header.part else not truncated
     header = msgspec.structs.replace(lines[0], schema=SCHEMA)
     return Part(header, [line for line in lines[1:] if not isinstance(line, End)], complete, truncated)
 
 
-def _gunzip(path: Path, data: bytes) -> tuple[bytes, bool]:
-    """What can be had of a gzip file, and whether its end is missing."""
-    stream = zlib.decompressobj(wbits=31)
+def _read_bytes(path: Path) -> tuple[bytearray, bool]:
+    """What a file holds, unpacked if it is a .gz, and whether its end is missing.
+
+    A file is as large as its owner let it become. What unpacks, or comes out of a pipe or a device, may be without end:
+    it has a limit.
+    """
     try:
-        return stream.decompress(data), not stream.eof
+        with open(path, "rb") as file:
+            data = bytearray(file.read(CHUNK))
+            if data.startswith(GZIP_MAGIC):
+                return _gunzip(path, bytes(data), file)
+            if data and not data.lstrip().startswith(b"{"):
+                raise TraceError(f"{path}, line 1: {NO_TRACE}")
+            data += file.read() if path.is_file() else file.read(MAX_UNPACKED + 1 - len(data))
+    except OSError as error:
+        raise TraceError(f"The trace {path} can't be read: {error.strerror}. Give the path of a .jsonl file.") from None
+    if not path.is_file():
+        _check_size(path, data, "Write it to a file, which may be larger.")
+    return data, False
+
+
+def _gunzip(path: Path, chunk: bytes, file: BinaryIO) -> tuple[bytearray, bool]:
+    """All members of a gzip file, of which `chunk` has been read already: files that were joined are one."""
+    data, stream, fresh = bytearray(), zlib.decompressobj(wbits=31), True
+    try:
+        while chunk:
+            if fresh:
+                chunk = chunk.lstrip(b"\0")  # padding after a member is allowed
+            fresh = fresh and not chunk
+            data += stream.decompress(chunk, MAX_UNPACKED + 1 - len(data))
+            _check_size(path, data, "Unpack it with gunzip to read it all the same.")
+            chunk = stream.unused_data
+            if stream.eof:
+                stream, fresh = zlib.decompressobj(wbits=31), True
+            chunk = chunk or file.read(CHUNK)
     except zlib.error as error:
         raise TraceError(f"The trace {path} is a damaged gzip file ({error}).") from None
+    return data, not fresh
 
 
-def _read_header(path: Path, data: bytes) -> Header:
+def _check_size(path: Path, data: bytearray, remedy: str) -> None:
+    if len(data) > MAX_UNPACKED:
+        raise TraceError(f"The trace {path} has more than {MAX_UNPACKED >> 20} MiB of text, the limit here. {remedy}")
+
+
+def _is_whole(text: bytes | bytearray) -> bool:
+    """Whether a line is whole JSON: it was not cut off, it only lacks its newline."""
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def _read_header(path: Path, data: bytearray, oldest: int) -> Header:
     first = data.split(b"\n", 1)[0]
     if not first:
         raise TraceError(f"The trace {path} is empty: it has not even a header.")
     try:
         raw = msgspec.json.decode(first)
         schema = raw["schema"] if raw["kind"] == "header" else None
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
         schema = None
-    if not isinstance(schema, int):
-        raise TraceError(f"{path}, line 1: this is no trace of minivllm. A trace begins with a line of kind header.")
+    if type(schema) is not int or schema < oldest:
+        raise TraceError(f"{path}, line 1: {NO_TRACE}")
     if schema > SCHEMA:
         raise TraceError(
             f"{path}, line 1: the trace has schema {schema}, and this minivllm reads up to {SCHEMA}. "
             f"It was written by minivllm {raw.get('minivllm', '?')}: install that version or a newer one."
         )
-    return msgspec.convert({"minivllm": "", "vllm": "", "clock": "", "detail": 0, "processes": [], **raw}, Header)
+    try:
+        known = {"minivllm": "", "vllm": "", "clock": "", "detail": 0, "processes": [], **raw}
+        return msgspec.convert(known, Header)
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{path}, line 1: the header can't be right ({error}). The file is damaged.") from None
 
 
-def _decode_all(path: Path, data: bytes, schema: int, upgrades: dict[int, Callable]) -> list[Line]:
+def _decode_all(path: Path, data: bytearray, schema: int, upgrades: dict[int, Callable]) -> list[Line]:
     if schema == SCHEMA:
         try:
             with _no_garbage_collection():
                 lines = decode_lines(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass  # one of them is odd: find it, line by line
         else:
             if not any(isinstance(line, Header) for line in lines[1:]):
@@ -238,7 +282,7 @@ def _decode_all(path: Path, data: bytes, schema: int, upgrades: dict[int, Callab
     for number, text in enumerate(data.splitlines(), start=1):
         try:
             lines.append(_upgraded(text, schema, upgrades))
-        except (msgspec.DecodeError, KeyError) as error:
+        except (msgspec.DecodeError, KeyError, RecursionError) as error:
             raise TraceError(f"{path}, line {number}: this is no event ({error}). The file is damaged.") from None
         if number > 1 and isinstance(lines[-1], Header):
             raise TraceError(f"{path}, line {number}: a second header. Two traces were joined in one file: split it.")

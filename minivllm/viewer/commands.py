@@ -9,6 +9,8 @@ import argparse
 import webbrowser
 from pathlib import Path
 
+from minivllm.errors import InputError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `view`.
@@ -31,12 +33,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     vLLM: none, see minivllm.viewer.render
     """
-    from minivllm.trace.replay import Trace
+    from minivllm.trace.check import one_line_errors
+    from minivllm.trace.commands import load
     from minivllm.viewer.render import render
 
-    trace = Trace.load(arguments.trace)
+    if arguments.tokenizer is not None and not arguments.tokenizer.is_dir():
+        raise InputError(f"There is no folder {arguments.tokenizer}. Give --tokenizer the folder of the trace's model.")
+    trace = load(arguments.trace)
     name = arguments.trace.name.removesuffix(".gz").removesuffix(".jsonl")
-    path = render(trace, arguments.out or arguments.trace.parent / f"{name}.html", name, arguments.tokenizer)
+    out = arguments.out or arguments.trace.parent / f"{name}.html"
+    with one_line_errors(arguments.trace):
+        path = render(trace, out, name, arguments.tokenizer)
     print(f"{path}  {path.stat().st_size / 1000:,.0f} kB, {len(trace):,} events", flush=True)
     if arguments.open and not webbrowser.open(path.resolve().as_uri()):
         print("No browser was found; open the file by hand.", flush=True)

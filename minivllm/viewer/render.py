@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from minivllm.errors import InputError
+from minivllm.files import write_file
 from minivllm.trace.replay import Trace
 from minivllm.viewer.data import page_data
 
@@ -55,8 +56,7 @@ def render(trace: Trace, path: str | Path, name: str | None = None, tokenizer: s
     path = Path(path)
     text = page_text(trace, name or path.stem, tokenizer=tokenizer)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text.encode("utf-8", errors="backslashreplace"))
     except OSError as error:
         raise InputError(f"The page can't be written to {path}: {error.strerror or error}.") from error
     return path

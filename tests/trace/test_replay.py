@@ -165,7 +165,7 @@ def test_reading_a_trace_needs_neither_torch_nor_the_engine() -> None:
     command = [sys.executable, "-c", IMPORTS, str(record("three", multiprocess=True).path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[] ['minivllm.boundary', 'minivllm.errors']"
+    assert done.stdout.strip() == "[] ['minivllm.boundary', 'minivllm.errors', 'minivllm.files']"
 
 
 def test_a_name_that_the_package_does_not_have() -> None:

@@ -103,7 +103,15 @@ def test_any_event_comes_back_as_it_was(kind: str, seed: int) -> None:
 # ---------------------------------------------------------------------- cut and damaged files
 
 
-@pytest.mark.parametrize("cut", [1, 40, 1000, 5000])
+def test_a_last_line_that_lacks_its_newline_is_kept(path: Path) -> None:
+    whole = Trace.load(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    trace = Trace.load(path)
+    assert trace.events == whole.events
+    assert not trace.truncated
+
+
+@pytest.mark.parametrize("cut", [2, 40, 1000, 5000])
 def test_a_file_that_was_cut_off_is_read_up_to_its_last_whole_line(path: Path, cut: int) -> None:
     whole = Trace.load(path)
     path.write_bytes(path.read_bytes()[:-cut])
