@@ -79,6 +79,7 @@ notebooks: $(STAMP) ## execute all notebooks and write their outputs anew (noteb
 
 docs: $(STAMP) ## write the numbers in the docs anew from the traces, and build the site: build/docs/docs/index.html
 	@$(PY) docs/facts.py
+	@$(PY) tests/faults.py
 	@$(PY) -m sphinx -q -W --keep-going -b html -c docs . build/docs
 
 screenshots: $(STAMP) ## take the pictures of the page in README.md and docs/ anew (needs Chromium and its driver)
