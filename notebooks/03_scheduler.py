@@ -198,8 +198,8 @@ picture(pictures.schedule(lc.trace, owners=lc.cast, alt=f"Tokens of A, L and C i
 # %% [markdown]
 # ## 12 · Three reasons for one wait
 #
-# For each request that got nothing the plan notes the [reason](../docs/glossary.md#skip-reason). vLLM keeps no such
-# note; ours is `SchedulerOutput.skipped`.
+# For each request that got nothing there is a [reason](../docs/glossary.md#skip-reason). vLLM does not say it; ours does
+# when it is asked: `Scheduler.find_skipped(plan)`.
 
 # %%
 back = lc.first_step("L")

@@ -3,7 +3,7 @@
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from minivllm.config import SchedulingPolicy
 from minivllm.core.request import Request
@@ -31,6 +31,10 @@ class RequestQueue(ABC):
     @abstractmethod
     def remove_request(self, request: Request) -> None:
         """Take this request, wherever it stands."""
+
+    @abstractmethod
+    def remove_requests(self, requests: Collection[Request]) -> None:
+        """Take these requests, in one walk through the queue."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Request]:
@@ -64,6 +68,11 @@ class FCFSRequestQueue(RequestQueue):
     def remove_request(self, request: Request) -> None:
         self._queue.remove(request)
 
+    def remove_requests(self, requests: Collection[Request]) -> None:
+        if requests:
+            gone = set(requests)
+            self._queue = deque(request for request in self._queue if request not in gone)
+
     def __iter__(self) -> Iterator[Request]:
         return iter(self._queue)
 
@@ -93,8 +102,13 @@ class PriorityRequestQueue(RequestQueue):
         return heapq.heappop(self._heap)
 
     def remove_request(self, request: Request) -> None:
-        self._heap.remove(request)
-        heapq.heapify(self._heap)
+        self.remove_requests([request])
+
+    def remove_requests(self, requests: Collection[Request]) -> None:
+        if requests:
+            gone = set(requests)
+            self._heap = [request for request in self._heap if request not in gone]
+            heapq.heapify(self._heap)
 
     def __iter__(self) -> Iterator[Request]:
         return iter(sorted(self._heap))

@@ -6,6 +6,7 @@ Both stay inside the core process. One KV cache group, so a block table is a pla
 from dataclasses import dataclass, field
 from typing import Literal
 
+from minivllm.core.request import Request
 from minivllm.engine.messages import LogprobsLists
 from minivllm.sampling_params import SamplingParams
 
@@ -22,6 +23,17 @@ class NewRequestData:
     sampling_params: SamplingParams
     block_ids: list[int]  # all its blocks, cache hits first
     num_computed_tokens: int  # tokens whose K and V are already in those blocks
+
+    @classmethod
+    def from_request(cls, request: Request, block_ids: list[int]) -> "NewRequestData":
+        """vLLM: v1/core/sched/output.py::NewRequestData.from_request"""
+        return cls(
+            req_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            sampling_params=request.sampling_params,
+            block_ids=block_ids,
+            num_computed_tokens=request.num_computed_tokens,
+        )
 
 
 @dataclass(slots=True)
@@ -74,9 +86,9 @@ class Preemption:
     for_req_id: str
     blocks_needed: int
     blocks_free: int  # before the victim gave its own back
-    blocks_returned: int
     num_computed_tokens: int  # tokens to compute again, less what the prefix cache keeps
     was_scheduled: bool  # it already had tokens in this step, which were taken back
+    blocks_returned: int = 0
 
 
 @dataclass(slots=True)
@@ -94,7 +106,8 @@ class SchedulerOutput:
     finished_req_ids: set[str]  # ended since the last step: the worker drops them now
     preempted_req_ids: set[str]
     token_budget_left: int
-    skipped: list[Skipped] = field(default_factory=list)
+    num_running_visited: int = 0  # those of `running` whose turn came; the pass ended before the others
+    refused: Skipped | None = None  # the head of the waiting queue, if it was looked at and not admitted
     preemptions: list[Preemption] = field(default_factory=list)  # in the order they happened
 
 

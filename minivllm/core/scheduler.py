@@ -11,7 +11,6 @@ something was preempted, waiting requests are admitted from the head of the queu
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from minivllm.boundary import boundary
 from minivllm.config import EngineConfig
@@ -19,36 +18,10 @@ from minivllm.core.block_pool import KVCacheBlock
 from minivllm.core.kv_cache_manager import KVCacheManager
 from minivllm.core.request import Request, RequestStatus, check_stop, update_request_with_output
 from minivllm.core.request_queue import create_request_queue
-from minivllm.core.sched_output import (
-    CachedRequestData,
-    ModelRunnerOutput,
-    NewRequestData,
-    Preemption,
-    SchedulerOutput,
-    Skipped,
-    SkipReason,
-)
-from minivllm.engine.messages import EngineCoreEventType, EngineCoreOutput, LogprobsLists
-
-
-@dataclass(slots=True)
-class StepPlan:
-    """The plan of one step while it is made.
-
-    vLLM: v1/core/sched/scheduler.py::Scheduler.schedule (its local variables)
-    """
-
-    token_budget: int
-    timestamp: float  # one stamp for all events of the step, seconds
-    req_index: int = 0  # of the running request whose turn it is
-    scheduled_running: list[Request] = field(default_factory=list)
-    new: list[Request] = field(default_factory=list)
-    resumed: list[Request] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
-    new_blocks: dict[str, list[KVCacheBlock]] = field(default_factory=dict)  # of scheduled_running
-    skipped: list[Skipped] = field(default_factory=list)
-    preemptions: list[Preemption] = field(default_factory=list)
+from minivllm.core.sched_output import ModelRunnerOutput, Preemption, SchedulerOutput, Skipped
+from minivllm.core.skipped import find_skipped
+from minivllm.core.step_plan import StepPlan
+from minivllm.engine.messages import EngineCoreEventType, EngineCoreOutput
 
 
 class Scheduler:
@@ -96,7 +69,7 @@ class Scheduler:
         vLLM: v1/core/sched/scheduler.py::Scheduler.finish_requests
         """
         # >>> lab 02.3 take each live request out of its queue, and end it
-        finished = []
+        finished, from_waiting = [], []
         for request_id in request_ids:
             request = self.requests.get(request_id)
             if request is None or request.is_finished:
@@ -104,10 +77,11 @@ class Scheduler:
             if request.status is RequestStatus.RUNNING:
                 self.running.remove(request)
             else:
-                self.waiting.remove_request(request)
+                from_waiting.append(request)
             request.status = status
             self._free_request(request)
             finished.append(request_id)
+        self.waiting.remove_requests(from_waiting)  # all at once: each one alone would walk through the queue
         return finished
         # <<< lab 02.3
 
@@ -139,7 +113,6 @@ class Scheduler:
         if not step.preempted:
             self._schedule_waiting(step)
         # <<< lab 03.4
-        self._note_waiting(step)
         return self._finish_plan(step)
 
     def _num_new_tokens(self, missing: int, token_budget: int) -> int:
@@ -194,23 +167,20 @@ class Scheduler:
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
         needed, num_free = self.kv_cache_manager.get_shortage(request, n)
-        was_scheduled = victim.request_id in step.num_scheduled_tokens
-        num_computed_tokens = victim.num_computed_tokens
+        note = Preemption(
+            req_id=victim.request_id,
+            for_req_id=request.request_id,
+            blocks_needed=needed,
+            blocks_free=num_free,
+            num_computed_tokens=victim.num_computed_tokens,
+            was_scheduled=victim.request_id in step.num_scheduled_tokens,
+        )
         self._take_from_running(victim, step)
         self._preempt_request(victim)
         victim.record_event(EngineCoreEventType.PREEMPTED, step.timestamp)
+        note.blocks_returned = self.kv_cache_manager.block_pool.get_num_free_blocks() - num_free
         step.preempted.append(victim)
-        step.preemptions.append(
-            Preemption(
-                req_id=victim.request_id,
-                for_req_id=request.request_id,
-                blocks_needed=needed,
-                blocks_free=num_free,
-                blocks_returned=self.kv_cache_manager.block_pool.get_num_free_blocks() - num_free,
-                num_computed_tokens=num_computed_tokens,
-                was_scheduled=was_scheduled,
-            )
-        )
+        step.preemptions.append(note)
 
     def _select_victim(self) -> Request:
         """Who gives up its blocks: the latest admitted; by priority, the least important, of equals the latest.
@@ -273,7 +243,7 @@ class Scheduler:
             # num_tokens, not the prompt: a resumed request computes its outputs again too
             missing = request.num_tokens - num_hit_tokens
             if not self.enable_chunked_prefill and self._num_new_tokens(missing, missing) > step.token_budget:
-                self._skip(request, "not_fit_in_budget", step, num_hit_tokens=num_hit_tokens)
+                step.refuse(request, "not_fit_in_budget", len(self.running), num_hit_tokens)
                 break
             n = self._num_new_tokens(missing, step.token_budget)
             fits = self.kv_cache_manager.allocate_slots(
@@ -283,9 +253,7 @@ class Scheduler:
                 needed, num_free = self.kv_cache_manager.get_shortage(
                     request, n, num_hit_tokens, hits, full_sequence_must_fit=self.scheduler_reserve_full_isl
                 )
-                self._skip(
-                    request, "blocks", step, blocks_needed=needed, blocks_free=num_free, num_hit_tokens=num_hit_tokens
-                )
+                step.refuse(request, "blocks", len(self.running), num_hit_tokens, needed, num_free)
                 break
             self._admit(self.waiting.pop_request(), n, num_hit_tokens, step)
         # <<< lab 03.3
@@ -311,48 +279,9 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
-        num_common_prefix_blocks = 0
-        if self.running:
-            first = self.running[0].request_id
-            num_common_prefix_blocks = self.kv_cache_manager.get_num_common_prefix_blocks(first)
-        plan = SchedulerOutput(
-            scheduled_new_reqs=[
-                NewRequestData(
-                    req_id=request.request_id,
-                    prompt_token_ids=request.prompt_token_ids,
-                    sampling_params=request.sampling_params,
-                    block_ids=self.kv_cache_manager.get_block_ids(request.request_id),
-                    num_computed_tokens=request.num_computed_tokens,
-                )
-                for request in step.new
-            ],
-            scheduled_cached_reqs=self._make_cached_request_data(step),
-            num_scheduled_tokens=step.num_scheduled_tokens,
-            total_num_scheduled_tokens=sum(step.num_scheduled_tokens.values()),
-            num_common_prefix_blocks=num_common_prefix_blocks,
-            finished_req_ids=self.finished_req_ids,
-            preempted_req_ids={request.request_id for request in step.preempted},
-            token_budget_left=step.token_budget,
-            skipped=step.skipped,
-            preemptions=step.preemptions,
-        )
+        plan = step.to_scheduler_output(self.running, self.kv_cache_manager, self.finished_req_ids)
         self._update_after_schedule(plan)
         return plan
-
-    def _make_cached_request_data(self, step: StepPlan) -> CachedRequestData:
-        """vLLM: v1/core/sched/scheduler.py::Scheduler._make_cached_request_data"""
-        known = step.scheduled_running + step.resumed
-        new_blocks = [step.new_blocks[request.request_id] for request in step.scheduled_running]
-        return CachedRequestData(
-            req_ids=[request.request_id for request in known],
-            resumed_req_ids={request.request_id for request in step.resumed},
-            new_block_ids=[
-                *([block.block_id for block in blocks] if blocks else None for blocks in new_blocks),
-                *(self.kv_cache_manager.get_block_ids(request.request_id) for request in step.resumed),
-            ],
-            num_computed_tokens=[request.num_computed_tokens for request in known],
-            num_output_tokens=[request.num_output_tokens for request in known],
-        )
 
     def _update_after_schedule(self, plan: SchedulerOutput) -> None:
         """Count the planned tokens as computed; the next plan carries the next ends.
@@ -366,43 +295,9 @@ class Scheduler:
         self.finished_req_ids = set()
         # <<< lab 02.4
 
-    # ------------------------------------------------------------------ why not
-
-    def _note_waiting(self, step: StepPlan) -> None:
-        """Say of every request that got nothing why it got nothing."""
-        for request in self.running[step.req_index :]:
-            if request.request_id not in step.num_scheduled_tokens:
-                if step.preemptions:
-                    self._skip(request, "preemption", step, blocked_by=step.preemptions[-1].for_req_id)
-                else:
-                    self._skip(request, "token_budget", step)
-        taken_by = {preemption.req_id: preemption.for_req_id for preemption in step.preemptions}
-        head_noted = bool(self.waiting) and any(
-            skipped.req_id == self.waiting.peek_request().request_id for skipped in step.skipped
-        )
-        for position, request in enumerate(self.waiting):
-            if request.request_id in taken_by:
-                self._skip(request, "preempted", step, blocked_by=taken_by[request.request_id])
-            elif step.preempted:
-                self._skip(request, "preemption", step, blocked_by=step.preemptions[-1].for_req_id)
-            elif head_noted:
-                if position > 0:
-                    self._skip(request, "head_of_line", step, blocked_by=self.waiting.peek_request().request_id)
-            elif len(self.running) >= self.max_num_running_reqs:
-                self._skip(request, "seats", step)
-            else:
-                self._skip(request, "token_budget", step)
-
-    def _skip(self, request: Request, reason: SkipReason, step: StepPlan, **numbers: int | str | None) -> None:
-        step.skipped.append(
-            Skipped(
-                req_id=request.request_id,
-                reason=reason,
-                token_budget=step.token_budget,
-                num_running=len(self.running),
-                **numbers,
-            )
-        )
+    def find_skipped(self, plan: SchedulerOutput) -> list[Skipped]:
+        """Why each request without tokens got none; to be asked before anything else happens. O(live requests)."""
+        return find_skipped(plan, self.running, self.waiting, self.max_num_running_reqs)
 
     # ------------------------------------------------------------------ what came back
 
@@ -422,9 +317,7 @@ class Scheduler:
             row = result.req_id_to_index[request_id]
             new_token_ids, ended = result.sampled_token_ids[row], False
             if new_token_ids:
-                new_token_ids, ended = update_request_with_output(
-                    request, new_token_ids, self.max_model_len, self.check_stop
-                )
+                new_token_ids, ended = self._update_request_with_output(request, new_token_ids)
             if ended:
                 self._free_request(request)
                 stopped.add(request_id)
@@ -435,20 +328,19 @@ class Scheduler:
         return outputs
         # <<< lab 02.3
 
+    def _update_request_with_output(self, request: Request, new_token_ids: list[int]) -> tuple[list[int], bool]:
+        """vLLM: v1/core/sched/scheduler.py::Scheduler._update_request_with_output"""
+        return update_request_with_output(request, new_token_ids, self.max_model_len, self.check_stop)
+
     def _make_output(
         self, request: Request, new_token_ids: list[int], result: ModelRunnerOutput, row: int
     ) -> EngineCoreOutput:
-        logprobs = None
-        if result.logprobs is not None and request.sampling_params.logprobs is not None:
-            logprobs = LogprobsLists(
-                logprob_token_ids=result.logprobs.logprob_token_ids[row : row + 1],
-                logprobs=result.logprobs.logprobs[row : row + 1],
-                sampled_token_ranks=result.logprobs.sampled_token_ranks[row : row + 1],
-            )
+        """What the caller is told of a request."""
+        wants_logprobs = result.logprobs is not None and request.sampling_params.logprobs is not None
         return EngineCoreOutput(
             request_id=request.request_id,
             new_token_ids=new_token_ids,
-            new_logprobs=logprobs,
+            new_logprobs=result.logprobs.slice_request(row) if wants_logprobs else None,
             new_prompt_logprobs=result.prompt_logprobs_dict.get(request.request_id),
             finish_reason=request.get_finished_reason(),
             stop_reason=request.stop_reason,

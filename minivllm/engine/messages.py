@@ -84,6 +84,11 @@ class LogprobsLists(msgspec.Struct, array_like=True, gc=False):
     logprobs: np.ndarray  # float32[places, k + 1]
     sampled_token_ranks: np.ndarray  # int64[places], 1 is the likeliest
 
+    def slice_request(self, row: int) -> "LogprobsLists":
+        """The candidates of one place."""
+        place = slice(row, row + 1)
+        return LogprobsLists(self.logprob_token_ids[place], self.logprobs[place], self.sampled_token_ranks[place])
+
 
 class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     """A request on its way to the core.

@@ -207,7 +207,7 @@ class Schedule(Event, tag="schedule"):
             ],
             "scheduled_cached_reqs": _cached_requests(plan.scheduled_cached_reqs),
             "finished_req_ids": finished,
-            "skipped": msgspec.convert(plan.skipped, list[SkippedRequest], from_attributes=True),
+            "skipped": msgspec.convert(scheduler.find_skipped(plan), list[SkippedRequest], from_attributes=True),
             "preemptions": msgspec.convert(plan.preemptions, list[PreemptedRequest], from_attributes=True),
             "num_common_prefix_blocks": plan.num_common_prefix_blocks,
             "num_tokens": {i: request.num_tokens for i, request in changed.items()},

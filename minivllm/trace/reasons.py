@@ -35,7 +35,7 @@ class Explanation:
     """Why a request got what it got: in one step, or, with step None, in its whole life.
 
     verdict, of a step: scheduled, in_vain; token_budget, seats, blocks, not_fit_in_budget, preemption, head_of_line,
-    preempted (as in SchedulerOutput.skipped); not_arrived, on_its_way, finished; unknown.
+    preempted (as in a plan's `skipped`); not_arrived, on_its_way, finished; unknown.
     verdict, of a life: eos, stop_token, stop_string, max_tokens, max_model_len, abort, error, not_finished.
 
     vLLM: none, see Reason

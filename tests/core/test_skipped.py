@@ -1,31 +1,37 @@
 """Why a request got nothing: one small case for each reason, with the numbers that a reader would look up."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from minivllm.core.sched_output import Preemption, SchedulerOutput, Skipped
 from minivllm.core.scheduler import Scheduler
 from minivllm.lockstep import build_scheduler, iterate_scheduler
 
 
+class Step(NamedTuple):
+    plan: SchedulerOutput
+    skipped: list[Skipped]  # asked for before anything else happened
+
+
 class Remembering(Scheduler):
-    """Keeps its plans."""
+    """Keeps its plans, and why they left somebody out."""
 
     def __init__(self, *args: Any, **parts: Any) -> None:
         super().__init__(*args, **parts)
-        self.plans: list[SchedulerOutput] = []
+        self.steps: list[Step] = []
 
     def schedule(self) -> SchedulerOutput:
-        self.plans.append(super().schedule())
-        return self.plans[-1]
+        plan = super().schedule()
+        self.steps.append(Step(plan, self.find_skipped(plan)))
+        return plan
 
 
-def plans(
+def steps_of(
     prompts: list[list[int]],
     priorities: list[int] | None = None,
     arrivals: list[int] | None = None,
     **settings: Any,
-) -> list[SchedulerOutput]:
-    """The plans of requests r0, r1, … which want 40 tokens each, as far as the context goes."""
+) -> list[Step]:
+    """The steps of requests r0, r1, … which want 40 tokens each, as far as the context goes."""
     config = {
         "block_size": 4,
         "num_blocks": 100,
@@ -56,29 +62,29 @@ def plans(
     scheduler = build_scheduler(workload["config"], Remembering)
     for _ in iterate_scheduler(workload, scheduler):
         pass
-    return scheduler.plans
+    return scheduler.steps
 
 
 def test_token_budget() -> None:
-    first, second, *_ = plans([[1] * 20, [2] * 5, [3] * 5])
-    assert first.num_scheduled_tokens == {"r0": 16}
+    first, second, *_ = steps_of([[1] * 20, [2] * 5, [3] * 5])
+    assert first.plan.num_scheduled_tokens == {"r0": 16}
     assert first.skipped == [
         Skipped("r1", "token_budget", token_budget=0, num_running=1),
         Skipped("r2", "token_budget", token_budget=0, num_running=1),
     ]
-    assert second.num_scheduled_tokens == {"r0": 4, "r1": 5, "r2": 5}
-    assert second.skipped == [] and second.token_budget_left == 2
+    assert second.plan.num_scheduled_tokens == {"r0": 4, "r1": 5, "r2": 5}
+    assert second.skipped == [] and second.plan.token_budget_left == 2
 
 
 def test_seats() -> None:
-    first, *_ = plans([[1] * 4, [2] * 4], max_num_seqs=1)
+    first, *_ = steps_of([[1] * 4, [2] * 4], max_num_seqs=1)
     assert first.skipped == [Skipped("r1", "seats", token_budget=12, num_running=1)]
 
 
 def test_blocks_and_head_of_line() -> None:
     """Twelve blocks: r0 takes eight at once, r1 shares four of them and would need five of the four that are left."""
-    first, *_ = plans([[1] * 32, [1] * 16 + [2] * 17, [3]], num_blocks=13, max_num_batched_tokens=64)
-    assert first.num_scheduled_tokens == {"r0": 32}
+    first, *_ = steps_of([[1] * 32, [1] * 16 + [2] * 17, [3]], num_blocks=13, max_num_batched_tokens=64)
+    assert first.plan.num_scheduled_tokens == {"r0": 32}
     assert first.skipped == [
         Skipped("r1", "blocks", token_budget=32, num_running=1, blocks_needed=5, blocks_free=4, num_hit_tokens=16),
         Skipped("r2", "head_of_line", token_budget=32, num_running=1, blocked_by="r1"),
@@ -86,7 +92,7 @@ def test_blocks_and_head_of_line() -> None:
 
 
 def test_not_fit_in_budget() -> None:
-    first, *_ = plans([[1] * 40, [2] * 30, [3]], max_num_batched_tokens=48, enable_chunked_prefill=False)
+    first, *_ = steps_of([[1] * 40, [2] * 30, [3]], max_num_batched_tokens=48, enable_chunked_prefill=False)
     assert first.skipped == [
         Skipped("r1", "not_fit_in_budget", token_budget=8, num_running=1, num_hit_tokens=0),
         Skipped("r2", "head_of_line", token_budget=8, num_running=1, blocked_by="r1"),
@@ -96,11 +102,11 @@ def test_not_fit_in_budget() -> None:
 def test_preempted_and_preemption() -> None:
     """Twelve blocks: r0 and r1 hold six each when r0 needs a seventh, and r2 waits for a seat."""
     with_preemption = next(
-        plan
-        for plan in plans([[1] * 21, [2] * 21, [3]], num_blocks=13, max_num_seqs=2, max_num_batched_tokens=64)
-        if plan.preemptions
+        step
+        for step in steps_of([[1] * 21, [2] * 21, [3]], num_blocks=13, max_num_seqs=2, max_num_batched_tokens=64)
+        if step.plan.preemptions
     )
-    assert with_preemption.preemptions == [
+    assert with_preemption.plan.preemptions == [
         Preemption(
             "r1",
             for_req_id="r0",
@@ -111,8 +117,8 @@ def test_preempted_and_preemption() -> None:
             was_scheduled=False,
         )
     ]
-    assert with_preemption.preempted_req_ids == {"r1"}
-    assert with_preemption.num_scheduled_tokens == {"r0": 1}
+    assert with_preemption.plan.preempted_req_ids == {"r1"}
+    assert with_preemption.plan.num_scheduled_tokens == {"r0": 1}
     assert with_preemption.skipped == [
         Skipped("r1", "preempted", token_budget=63, num_running=1, blocked_by="r0"),
         Skipped("r2", "preemption", token_budget=63, num_running=1, blocked_by="r0"),
@@ -122,7 +128,7 @@ def test_preempted_and_preemption() -> None:
 def test_a_victim_that_was_scheduled_already() -> None:
     """By priority r0 goes, though it stands first and has its token in this step: the token is taken back, and those
     behind it still get their turn."""
-    every_plan = plans(
+    every_step = steps_of(
         [[1] * 20, [2] * 22, [3]],
         priorities=[5, 1, 1],
         arrivals=[0, 1, 1],
@@ -130,17 +136,17 @@ def test_a_victim_that_was_scheduled_already() -> None:
         num_blocks=14,
         max_num_batched_tokens=64,
     )
-    with_preemption = next(plan for plan in every_plan if plan.preemptions)
-    (preemption,) = with_preemption.preemptions
+    with_preemption = next(step for step in every_step if step.plan.preemptions)
+    (preemption,) = with_preemption.plan.preemptions
     assert (preemption.req_id, preemption.for_req_id, preemption.was_scheduled) == ("r0", "r1", True)
-    assert with_preemption.num_scheduled_tokens == {"r1": 1, "r2": 1}
-    assert with_preemption.token_budget_left == 62
+    assert with_preemption.plan.num_scheduled_tokens == {"r1": 1, "r2": 1}
+    assert with_preemption.plan.token_budget_left == 62
     assert with_preemption.skipped == [Skipped("r0", "preempted", token_budget=62, num_running=2, blocked_by="r1")]
 
 
 def test_who_lacks_a_block_may_be_its_own_victim() -> None:
-    every_plan = plans([[1] * 21, [2] * 22], num_blocks=13, max_num_batched_tokens=64)
-    with_preemption = next(plan for plan in every_plan if plan.preemptions)
-    assert [(p.req_id, p.for_req_id) for p in with_preemption.preemptions] == [("r1", "r1")]
-    assert with_preemption.num_scheduled_tokens == {"r0": 1}
+    every_step = steps_of([[1] * 21, [2] * 22], num_blocks=13, max_num_batched_tokens=64)
+    with_preemption = next(step for step in every_step if step.plan.preemptions)
+    assert [(p.req_id, p.for_req_id) for p in with_preemption.plan.preemptions] == [("r1", "r1")]
+    assert with_preemption.plan.num_scheduled_tokens == {"r0": 1}
     assert with_preemption.skipped == [Skipped("r1", "preempted", token_budget=63, num_running=1, blocked_by="r1")]

@@ -163,11 +163,12 @@ class WatchedScheduler(Scheduler):
 
 def check_skipped(scheduler: Scheduler, plan: SchedulerOutput) -> None:
     """W: reasons and numbers, worked out anew from the state after the plan."""
-    by_id = {skipped.req_id: skipped for skipped in plan.skipped}
-    assert len(by_id) == len(plan.skipped), "W: a request is skipped twice"
+    every = scheduler.find_skipped(plan)
+    by_id = {skipped.req_id: skipped for skipped in every}
+    assert len(by_id) == len(every), "W: a request is skipped twice"
     assert set(by_id) == set(scheduler.requests) - set(plan.num_scheduled_tokens), "W"
     waiting = [request.request_id for request in scheduler.waiting]
-    for skipped in plan.skipped:
+    for skipped in every:
         assert skipped.num_running == len(scheduler.running), f"W {skipped}"
         assert skipped.token_budget == plan.token_budget_left, f"W {skipped}"
         _check_reason(scheduler, plan, skipped, waiting, by_id)

@@ -181,10 +181,8 @@ WRONG = [
         id="skips_the_blocked_head",
         task="3.3",
         symbol=WAITING,
-        old="                )\n                break\n"
-        "            self._admit(self.waiting.pop_request(), n, num_hit_tokens, step)",
-        new="                )\n"
-        "                for request in list(self.waiting)[1:]:\n"
+        old="                break\n            self._admit(self.waiting.pop_request(), n, num_hit_tokens, step)",
+        new="                for request in list(self.waiting)[1:]:\n"
         "                    hits, num_hit_tokens = self.kv_cache_manager.get_computed_blocks(request)\n"
         "                    n = self._num_new_tokens(request.num_tokens - num_hit_tokens, step.token_budget)\n"
         "                    if self.kv_cache_manager.allocate_slots(\n"
@@ -220,9 +218,8 @@ WRONG = [
         id="blocked_head_goes_to_the_back",
         task="3.3",
         symbol=WAITING,
-        old="                )\n                break\n            self._admit(",
-        new="                )\n"
-        '                if self.policy == "fcfs":\n'
+        old="                break\n            self._admit(",
+        new='                if self.policy == "fcfs":\n'
         "                    self.waiting.add_request(self.waiting.pop_request())\n"
         "                break\n            self._admit(",
         misconception="let the next one try",

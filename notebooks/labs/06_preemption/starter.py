@@ -13,7 +13,7 @@ Then: minivllm lab check 06
 
 from minivllm.core.block_pool import KVCacheBlock
 from minivllm.core.request import Request, RequestStatus
-from minivllm.core.scheduler import StepPlan
+from minivllm.core.step_plan import StepPlan
 from minivllm.labs import given
 
 

@@ -3,7 +3,7 @@
 from minivllm.boundary import boundary
 from minivllm.core.request import Request, RequestStatus
 from minivllm.core.sched_output import SchedulerOutput
-from minivllm.core.scheduler import StepPlan
+from minivllm.core.step_plan import StepPlan
 from minivllm.engine.messages import EngineCoreEventType
 from minivllm.labs import given
 
@@ -90,5 +90,4 @@ class Scheduler(given.Scheduler):
             pass  # whoever was preempted would come back at once
         else:
             self._schedule_waiting(step)
-        self._note_waiting(step)
         return self._finish_plan(step)

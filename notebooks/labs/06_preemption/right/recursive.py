@@ -2,7 +2,7 @@
 
 from minivllm.core.block_pool import KVCacheBlock
 from minivllm.core.request import Request, RequestStatus
-from minivllm.core.scheduler import StepPlan
+from minivllm.core.step_plan import StepPlan
 from minivllm.labs import given
 
 
