@@ -6,7 +6,6 @@ Both stay inside the core process. One KV cache group, so a block table is a pla
 from dataclasses import dataclass, field
 from typing import Literal
 
-from minivllm.core.request import Request
 from minivllm.engine.messages import LogprobsLists
 from minivllm.sampling_params import SamplingParams
 
@@ -23,17 +22,6 @@ class NewRequestData:
     sampling_params: SamplingParams
     block_ids: list[int]  # all its blocks, cache hits first
     num_computed_tokens: int  # tokens whose K and V are already in those blocks
-
-    @classmethod
-    def from_request(cls, request: Request, block_ids: list[int]) -> "NewRequestData":
-        """vLLM: v1/core/sched/output.py::NewRequestData.from_request"""
-        return cls(
-            req_id=request.request_id,
-            prompt_token_ids=request.prompt_token_ids,
-            sampling_params=request.sampling_params,
-            block_ids=block_ids,
-            num_computed_tokens=request.num_computed_tokens,
-        )
 
 
 @dataclass(slots=True)

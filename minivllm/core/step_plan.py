@@ -65,7 +65,13 @@ class StepPlan:
             num_common_prefix_blocks = kv_cache_manager.get_num_common_prefix_blocks(running[0].request_id)
         return SchedulerOutput(
             scheduled_new_reqs=[
-                NewRequestData.from_request(request, kv_cache_manager.get_block_ids(request.request_id))
+                NewRequestData(
+                    req_id=request.request_id,
+                    prompt_token_ids=request.prompt_token_ids,
+                    sampling_params=request.sampling_params,
+                    block_ids=kv_cache_manager.get_block_ids(request.request_id),
+                    num_computed_tokens=request.num_computed_tokens,
+                )
                 for request in self.new
             ],
             scheduled_cached_reqs=self._make_cached_request_data(kv_cache_manager),
