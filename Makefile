@@ -72,10 +72,10 @@ refs: $(STAMP) ## check the references to vLLM's source, and write docs/vllm-map
 	@$(PY) -m minivllm refs drift --page
 
 labs-full: $(STAMP) ## the labs with all seeds, and a longer search (several minutes; make test takes a part of them)
-	@LABS_FULL=1 $(PY) -m pytest tests/labs $(ARGS)
+	@LABS_FULL=1 $(PY) -m pytest tests/course/grader $(ARGS)
 
 notebooks: $(STAMP) ## execute all notebooks and write their outputs anew (notebooks/NN_name.py is what one edits)
-	@$(PY) -m minivllm.notebook.build $(ARGS)
+	@$(PY) -m minivllm.course.notebook.build $(ARGS)
 
 docs: $(STAMP) ## write the numbers in the docs anew from the traces, and build the site: build/docs/docs/index.html
 	@$(PY) docs/facts.py

@@ -21,8 +21,8 @@ sys.path[:0] = [str(ROOT / "tests")]  # browser, the driver that tests use
 
 from browser import SIZE, chromium, missing  # noqa: E402
 
+from minivllm.show.page import render  # noqa: E402
 from minivllm.trace import Event, Trace  # noqa: E402
-from minivllm.viewer import render  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 COLOURS = 160  # of a picture's palette: flat colours and the edges of letters

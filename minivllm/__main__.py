@@ -26,25 +26,25 @@ DEFAULT_MAX_TOKENS = 64
 TRACE_DIR = Path("traces/out")
 # commands that bring their own arguments: name, module, suffix of its functions, help; importing them must be cheap
 MODULE_COMMANDS = (
-    ("why", "minivllm.trace.commands", "_why", "why a request got what it got in a step; where its time went"),
-    ("diff", "minivllm.trace.commands", "_diff", "where two traces of one workload part"),
-    ("export", "minivllm.trace.commands", "_export", "a trace for Perfetto, as CSV, or as OpenTelemetry spans"),
-    ("view", "minivllm.viewer.commands", "", "a trace as one page to look at in a browser"),
-    ("lockstep", "minivllm.lockstep.command", "", "compare the engine with recordings of the real vLLM"),
-    ("lab", "minivllm.labs.cli", "", "build parts of the engine, graded by what the real vLLM decided"),
-    ("refs", "minivllm.refs.cli", "", "check the references to vLLM's source; what moved in another version"),
-    ("kernels", "minivllm.kernels_cli", "", "compile the Triton kernels for a GPU; show what a launch touched"),
+    ("why", "minivllm.show.commands", "_why", "why a request got what it got in a step; where its time went"),
+    ("diff", "minivllm.show.commands", "_diff", "where two traces of one workload part"),
+    ("export", "minivllm.show.commands", "_export", "a trace for Perfetto, as CSV, or as OpenTelemetry spans"),
+    ("view", "minivllm.show.page.commands", "", "a trace as one page to look at in a browser"),
+    ("lockstep", "minivllm.proof.lockstep.command", "", "compare the engine with recordings of the real vLLM"),
+    ("lab", "minivllm.course.grader.cli", "", "build parts of the engine, graded by what the real vLLM decided"),
+    ("refs", "minivllm.proof.refs.cli", "", "check the references to vLLM's source; what moved in another version"),
+    ("kernels", "minivllm.proof.kernels_cli", "", "compile the Triton kernels for a GPU; show what a launch touched"),
 )
 BENCH_COMMANDS = (
-    ("throughput", "minivllm.bench.commands", "_throughput", "64 requests together and one alone: tokens a second"),
-    ("latency", "minivllm.bench.commands", "_latency", "first token and step time, by batch and by context"),
-    ("scheduler", "minivllm.bench.commands", "_scheduler", "what a step costs without the model"),
-    ("tracing", "minivllm.bench.commands", "_tracing", "what a trace costs, at each detail"),
-    ("startup", "minivllm.bench.commands", "_startup", "from nothing to the first token"),
-    ("kernels", "minivllm.bench.commands", "_kernels", "this machine's limits, and how far the kernels are from them"),
-    ("memory", "minivllm.bench.commands", "_memory", "peak, growth over many requests, size of the pool"),
-    ("page", "minivllm.bench.commands", "_page", "write docs/performance.md from the results in traces/bench/"),
-    ("gpu", "minivllm.bench.gpu", "", "a random model of 1B-like shapes, end to end on a CUDA GPU"),
+    ("throughput", "minivllm.proof.bench.commands", "_throughput", "64 requests together, one alone: tokens a second"),
+    ("latency", "minivllm.proof.bench.commands", "_latency", "first token and step time, by batch and by context"),
+    ("scheduler", "minivllm.proof.bench.commands", "_scheduler", "what a step costs without the model"),
+    ("tracing", "minivllm.proof.bench.commands", "_tracing", "what a trace costs, at each detail"),
+    ("startup", "minivllm.proof.bench.commands", "_startup", "from nothing to the first token"),
+    ("kernels", "minivllm.proof.bench.commands", "_kernels", "this machine's limits, and how near the kernels come"),
+    ("memory", "minivllm.proof.bench.commands", "_memory", "peak, growth over many requests, size of the pool"),
+    ("page", "minivllm.proof.bench.commands", "_page", "write docs/performance.md from the results in traces/bench/"),
+    ("gpu", "minivllm.proof.bench.gpu", "", "a random model of 1B-like shapes, end to end on a CUDA GPU"),
 )
 
 
@@ -162,10 +162,10 @@ def _add_generation_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_trace(arguments: argparse.Namespace) -> int:
     """Answer one prompt, streaming; then print its life and say where the trace is."""
+    from minivllm.show.page.render import render
+    from minivllm.show.table import format_life
     from minivllm.trace import load
     from minivllm.trace.store import why_not_writable
-    from minivllm.trace.table import format_life
-    from minivllm.viewer.render import render
 
     prompt = _read_prompt(arguments)
     path = _trace_path(arguments.out, prompt)
@@ -255,7 +255,7 @@ def _trace_path(out: Path, prompt: str) -> Path:
 def run_record(arguments: argparse.Namespace) -> int:
     """Write the traces of named scenarios, or compare them with those that are there; status 1 if one differs."""
     from minivllm.attention.triton_mode import prepare_triton
-    from minivllm.scenarios import SCENARIOS, get_scenario, run_scenario, write_table_of_traces
+    from minivllm.course.scenarios import SCENARIOS, get_scenario, run_scenario, write_table_of_traces
 
     names = list(SCENARIOS) if arguments.all else arguments.scenario
     if not names:
@@ -292,9 +292,9 @@ def _why_left_alone(scenario: Any, path: Path, arguments: argparse.Namespace) ->
 
 
 def _compare_with_new(path: Path, scenario: Any, model: str | None) -> str | None:
-    from minivllm.scenarios import run_scenario
+    from minivllm.course.scenarios import run_scenario
+    from minivllm.proof.rerecord import first_difference
     from minivllm.trace import load
-    from minivllm.trace.rerecord import first_difference
 
     committed = load(path)
     with tempfile.TemporaryDirectory(prefix="minivllm-") as folder:
@@ -328,7 +328,7 @@ def run_model(arguments: argparse.Namespace) -> int:
 
 def run_doctor(arguments: argparse.Namespace) -> int:
     """Print what works here; status 1 if the engine can't run."""
-    from minivllm.doctor import examine
+    from minivllm.proof.doctor import examine
 
     findings = examine()
     width = max(len(finding.what) for finding in findings)

@@ -14,16 +14,16 @@ if importlib.util.find_spec("minivllm") is None:  # not in the project's environ
     source = os.environ.get("MINIVLLM_SOURCE") or sys.exit("Set MINIVLLM_SOURCE to the git address of minivllm.")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", f"minivllm[pictures] @ {source}"]
     subprocess.run(pip, check=True)
-from minivllm.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
-from minivllm.notebook import pieces, predict, recall, table, tokens, traps, who
+from minivllm.course.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
+from minivllm.course.notebook import pieces, predict, recall, table, tokens, traps, who
 
 nb = Notebook("02", live=LIVE)
 
 # %%
-from minivllm import pictures
-from minivllm.notebook import facts_02 as facts
-from minivllm.notebook.facts_story import Story
-from minivllm.notebook import ask_02 as ask
+from minivllm.show import pictures
+from minivllm.lessons import facts_02 as facts
+from minivllm.course.notebook.story import Story
+from minivllm.lessons import ask_02 as ask
 
 nb.map()
 

@@ -16,17 +16,17 @@ if importlib.util.find_spec("minivllm") is None:  # not in the project's environ
     source = os.environ.get("MINIVLLM_SOURCE") or sys.exit("Set MINIVLLM_SOURCE to the git address of minivllm.")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", f"minivllm[engine,pictures] @ {source}"]
     subprocess.run(pip, check=True)
-from minivllm.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
-from minivllm.notebook import pieces, predict, recall, table, tokens, traps, who
+from minivllm.course.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
+from minivllm.course.notebook import pieces, predict, recall, table, tokens, traps, who
 
 nb = Notebook("08", live=LIVE)
 
 # %%
 from itertools import pairwise
 
-from minivllm import pictures
-from minivllm.notebook import facts_07, facts_08 as facts, facts_08_ptx as ptx, facts_08_run as runs
-from minivllm.notebook import ask_08 as ask
+from minivllm.show import pictures
+from minivllm.lessons import facts_07, facts_08 as facts, facts_08_ptx as ptx, facts_08_run as runs
+from minivllm.lessons import ask_08 as ask
 
 runs.can_run()  # chooses Triton's interpreter, before anything imports triton
 together = nb.trace("kernels-together")

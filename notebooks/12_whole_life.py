@@ -14,16 +14,16 @@ if importlib.util.find_spec("minivllm") is None:  # not in the project's environ
     source = os.environ.get("MINIVLLM_SOURCE") or sys.exit("Set MINIVLLM_SOURCE to the git address of minivllm.")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", f"minivllm[pictures] @ {source}"]
     subprocess.run(pip, check=True)
-from minivllm.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
-from minivllm.notebook import pieces, predict, recall, table, tokens, traps, who
+from minivllm.course.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
+from minivllm.course.notebook import pieces, predict, recall, table, tokens, traps, who
 
 nb = Notebook("12", live=LIVE)
 
 # %%
-from minivllm import pictures
-from minivllm.notebook import facts_12 as facts
-from minivllm.notebook.facts_story import Story
-from minivllm.notebook import ask_12 as ask
+from minivllm.show import pictures
+from minivllm.lessons import facts_12 as facts
+from minivllm.course.notebook.story import Story
+from minivllm.lessons import ask_12 as ask
 
 nb.map()
 
@@ -60,7 +60,7 @@ table([(place, line, "?") for place, line in enumerate(facts.FORM, 1)], ["", "li
 # on: all facts are in the tables below as well.
 
 # %%
-from minivllm.viewer.notebook import show
+from minivllm.show.page.notebook import show
 
 show(nb.trace("one"), event=0, height=700, name="A", pieces=facts.known_pieces(nb.trace("one")))
 
@@ -134,8 +134,8 @@ picture(
 # this project has recorded.
 
 # %%
-from minivllm.notebook.data import traces_folder
-from minivllm.trace.invariants import RULES, check
+from minivllm.course.notebook.data import traces_folder
+from minivllm.proof.invariants import RULES, check
 
 results = {name: check(trace) for name, trace in facts.recorded(traces_folder()).items()}
 broken = [one for result in results.values() for one in result.broken]
@@ -160,7 +160,7 @@ table(bad, ["trace", "broken checks", "first in step", "invariant"])
 # 2, then block 1. Nothing else in the trace is touched.
 
 # %%
-from minivllm.trace.invariants import swapped_blocks
+from minivllm.proof.invariants import swapped_blocks
 
 wrong = check(swapped_blocks(one, one.filter(kind="allocate_slots")[0].seq))
 ask.section_7(wrong)
@@ -216,7 +216,7 @@ right = sum(mark == "✓" for *_, mark in rows)
 table(rows, ["line", "computed", "the trace", ""], caption=f"{right} of {len(rows)}: you can predict the engine")
 
 # %%
-code("minivllm/notebook/facts_12.py::foretold", mark=("first = -(", "hit = (", "border = "), vllm=())
+code("notebooks/facts_12.py::foretold", mark=("first = -(", "hit = (", "border = "), vllm=())
 
 # %% [markdown]
 # The same formulas on other recorded requests, that were first in a fresh pool and were asked twice:
@@ -247,7 +247,7 @@ table(list(facts.foretold(my_prompt, my_outputs).items()), ["line", "your reques
 # `minivllm why` says in words why a step gave a request what it gave it, from the trace alone:
 
 # %%
-from minivllm.trace.explain import explain, format_explanation
+from minivllm.show.explain import explain, format_explanation
 
 print(format_explanation(explain(nb.trace("one"), "0", step=9)))
 

@@ -16,16 +16,16 @@ if importlib.util.find_spec("minivllm") is None:  # not in the project's environ
     source = os.environ.get("MINIVLLM_SOURCE") or sys.exit("Set MINIVLLM_SOURCE to the git address of minivllm.")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", f"minivllm[engine,pictures] @ {source}"]
     subprocess.run(pip, check=True)
-from minivllm.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
-from minivllm.notebook import pieces, predict, recall, table, tokens, traps, who
+from minivllm.course.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
+from minivllm.course.notebook import pieces, predict, recall, table, tokens, traps, who
 
 nb = Notebook("13", live=LIVE)
 
 # %%
-from minivllm import pictures
-from minivllm.notebook import facts_07, facts_08_run as runs, facts_13 as facts
-from minivllm.notebook.facts_13 import megabytes as mb
-from minivllm.notebook import ask_13 as ask
+from minivllm.show import pictures
+from minivllm.lessons import facts_07, facts_08_run as runs, facts_13 as facts
+from minivllm.lessons.facts_13 import megabytes as mb
+from minivllm.lessons import ask_13 as ask
 
 runs.can_run()  # chooses Triton's interpreter, before anything imports triton
 head = facts_07.read_by_head(nb.trace("values-rome"), step=13, layer=16, head=0)

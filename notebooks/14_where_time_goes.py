@@ -16,16 +16,16 @@ if importlib.util.find_spec("minivllm") is None:  # not in the project's environ
     source = os.environ.get("MINIVLLM_SOURCE") or sys.exit("Set MINIVLLM_SOURCE to the git address of minivllm.")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", f"minivllm[pictures] @ {source}"]
     subprocess.run(pip, check=True)
-from minivllm.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
-from minivllm.notebook import pieces, predict, recall, table, tokens, traps, who
+from minivllm.course.notebook import Notebook, array, card, cards, checks, code, diff_view, note, picture
+from minivllm.course.notebook import pieces, predict, recall, table, tokens, traps, who
 
 nb = Notebook("14", live=LIVE)
 
 # %%
-from minivllm import pictures
-from minivllm.notebook import facts_14 as facts
-from minivllm.notebook.facts_story import Story
-from minivllm.notebook import ask_14 as ask
+from minivllm.show import pictures
+from minivllm.lessons import facts_14 as facts
+from minivllm.course.notebook.story import Story
+from minivllm.lessons import ask_14 as ask
 
 nb.map()
 
@@ -214,17 +214,17 @@ traps({58: "counting messages is not counting steps", 59: "section 11", 60: "TTF
 # ## The code
 
 # %%
-code("minivllm/pictures/latency.py::Latency", lines=20, mark=("def ttft", "def tpot"),
+code("minivllm/show/pictures/latency.py::Latency", lines=20, mark=("def ttft", "def tpot"),
     vllm=("v1/metrics/stats.py::IterationStats.update_from_finished_request", "v1/metrics/stats.py::RequestStateStats"),
      same="The same differences. vLLM takes TTFT on the caller's wall clock, and the time between tokens on the "
           "core's clock.")
 
 # %%
-code("minivllm/trace/phases.py::phases", lines=18, mark=("_marks",), same="vLLM knows queue, prefill and decode, and "
+code("minivllm/show/phases.py::phases", lines=18, mark=("_marks",), same="vLLM knows queue, prefill and decode, and "
     "sums them up at the end; ours also has preempted and recompute.")
 
 # %%
-code("minivllm/trace/export_chrome.py::_counters", vllm=(), same="vLLM writes no file for Perfetto; torch's profiler "
+code("minivllm/show/export_chrome.py::_counters", vllm=(), same="vLLM writes no file for Perfetto; torch's profiler "
     "can, of the kernels.")
 
 # %% [markdown]

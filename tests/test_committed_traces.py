@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from minivllm.scenarios import SCENARIOS, run_scenario, table_of_traces
+from minivllm.course.scenarios import SCENARIOS, run_scenario, table_of_traces
+from minivllm.proof.rerecord import first_difference
 from minivllm.trace import load
-from minivllm.trace.rerecord import first_difference
 
 FOLDER = Path(__file__).resolve().parents[1] / "traces"
 LIMIT = 200_000  # bytes of one file

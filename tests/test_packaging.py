@@ -72,7 +72,8 @@ def test_tested_versions_lie_within_what_is_supported() -> None:
 def test_every_package_is_listed() -> None:
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "minivllm").rglob("*.py")}
     packages = {".".join(folder.parts) for folder in folders}
-    elsewhere = {"minivllm_kernels", "minivllm_kernels.flash_attention", "minivllm.recorded"}
+    elsewhere = {"minivllm_kernels", "minivllm_kernels.flash_attention", "minivllm.recorded", "minivllm.lessons"}
+    elsewhere |= {f"minivllm.lessons.lab{path.name[:2]}" for path in (ROOT / "notebooks/labs").glob("[0-9]*_*")}
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages | elsewhere
 
 
@@ -106,7 +107,7 @@ def test_console_script_starts_the_command_line() -> None:
 def test_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "source"
     ignore = shutil.ignore_patterns("__pycache__")
-    for folder in ("minivllm", "kernels", "traces"):
+    for folder in ("minivllm", "kernels", "traces", "notebooks"):
         shutil.copytree(ROOT / folder, source / folder, ignore=ignore)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)

@@ -15,11 +15,11 @@ from unittest import mock
 
 import torch
 
-from minivllm import scenarios
 from minivllm.boundary import boundary
+from minivllm.course import scenarios
+from minivllm.course.scenarios import get_scenario, run_scenario
 from minivllm.models.default_model import default_model_path
 from minivllm.models.tokenizer import load_tokenizer
-from minivllm.scenarios import get_scenario, run_scenario
 from minivllm.trace import Trace
 
 EOS = 2

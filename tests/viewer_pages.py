@@ -1,4 +1,4 @@
-"""The viewer's pages in a browser, for the tests in tests/viewer: what is drawn, and what the browser complains of."""
+"""Pages in a browser, for the tests in tests/show/page: what is drawn, and what the browser complains of."""
 
 import json
 import os

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from minivllm.show.explain import explain, format_explanation
 from minivllm.trace import Trace
-from minivllm.trace.explain import explain, format_explanation
 from trace_facts.lookup import counted, first, internal_id, plans_with, quantity, schedule_of
 
 

@@ -1,7 +1,7 @@
 """Processes and messages."""
 
+from minivllm.show.explain import explain
 from minivllm.trace import Trace
-from minivllm.trace.explain import explain
 from trace_facts.lookup import counted, first, internal_id, plans_with, quantity
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from minivllm.sampling_params import SamplingParams
+from minivllm.show.describe import quoted
 from minivllm.trace import Trace
-from minivllm.trace.describe import quoted
 from trace_facts.lookup import first, internal_id, quantity
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

@@ -1,6 +1,6 @@
 """The trace: what happened at every boundary, written while the engine runs, looked at without it.
 
-    from minivllm.trace import Trace, format_life
+    from minivllm.trace import Trace; from minivllm.show.table import format_life
     trace = Trace.load("traces/out/hello.jsonl")
     print(format_life(trace, "0"))
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from minivllm.trace.recorder import MemorySink, Recorder
     from minivllm.trace.replay import Cursor, Trace
     from minivllm.trace.state import State
-    from minivllm.trace.table import format_life
 
 _HOMES = {
     "KINDS": "events",
@@ -32,10 +31,9 @@ _HOMES = {
     "Trace": "replay",
     "State": "state",
     "TraceError": "check",
-    "format_life": "table",
 }
 
-__all__ = ["KINDS", "Cursor", "Event", "MemorySink", "Recorder", "State", "Trace", "TraceError", "format_life", "load"]
+__all__ = ["KINDS", "Cursor", "Event", "MemorySink", "Recorder", "State", "Trace", "TraceError", "load"]
 
 
 def load(path: str, *more: str) -> "Trace":

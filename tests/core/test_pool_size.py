@@ -2,8 +2,8 @@
 
 import sys
 
-from minivllm.bench.own_scheduler import SETTINGS, make_scheduler
 from minivllm.core.sched_output import ModelRunnerOutput
+from minivllm.proof.bench.own_scheduler import SETTINGS, make_scheduler
 
 
 def lines_run(num_blocks: int, running: int, steps: int) -> list[int]:

@@ -12,9 +12,9 @@ from core.workloads import Workload, workloads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minivllm.lockstep import build_scheduler, iterate_scheduler
-from minivllm.lockstep.scheduler import PoisonedScheduler
-from minivllm.lockstep.workloads import FAMILIES, make_workload
+from minivllm.proof.lockstep import build_scheduler, iterate_scheduler
+from minivllm.proof.lockstep.scheduler import PoisonedScheduler
+from minivllm.proof.lockstep.workloads import FAMILIES, make_workload
 
 RECORDINGS = Path(__file__).parents[2] / "traces/vllm-0.22.0"
 

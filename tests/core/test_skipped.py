@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from minivllm.core.sched_output import Preemption, SchedulerOutput, Skipped
 from minivllm.core.scheduler import Scheduler
-from minivllm.lockstep import build_scheduler, iterate_scheduler
+from minivllm.proof.lockstep import build_scheduler, iterate_scheduler
 
 
 class Step(NamedTuple):

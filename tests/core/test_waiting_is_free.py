@@ -12,8 +12,8 @@ from minivllm.core.request import RequestStatus
 from minivllm.core.request_queue import RequestQueue
 from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from minivllm.core.scheduler import Scheduler
-from minivllm.lockstep import build_scheduler
-from minivllm.lockstep.scheduler import SchedulerAdapter
+from minivllm.proof.lockstep import build_scheduler
+from minivllm.proof.lockstep.scheduler import SchedulerAdapter
 
 CONFIG = {
     "block_size": 4,

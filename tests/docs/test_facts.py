@@ -11,7 +11,7 @@ import pytest
 from docs.pages import ROOT, pages, prose, sections
 from trace_facts import QUANTITIES
 
-from minivllm.refs.lock import read_lock
+from minivllm.proof.refs.lock import read_lock
 
 FAQ = (ROOT / "docs/faq.md").read_text(encoding="utf-8")
 GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from minivllm import kernels_cli
-from minivllm.bench import gpu as bench_gpu
 from minivllm.errors import InputError
+from minivllm.proof import kernels_cli
+from minivllm.proof.bench import gpu as bench_gpu
 
 
 def event(kind: str, seq: int, **fields) -> SimpleNamespace:

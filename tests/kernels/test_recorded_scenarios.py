@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from minivllm.lockstep import replay_engine
+from minivllm.proof.lockstep import replay_engine
 from minivllm_kernels.interpreter import is_interpreting
 
 RECORDING = Path(__file__).parents[2] / "traces/vllm-0.22.0/vllm-0.22.0-engine.json"

@@ -6,7 +6,7 @@ Must not know: how an edit is planted, or what catches it.
 from dataclasses import dataclass
 from pathlib import Path
 
-LOCKSTEP = "tests/lockstep"
+LOCKSTEP = "tests/proof/lockstep"
 SCRIPTED = f"{LOCKSTEP}/test_engine_recordings.py::test_batches_and_texts_are_equal_with_the_recorded_tokens"
 CHECKS = {
     "core": (

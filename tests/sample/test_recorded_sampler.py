@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minivllm.lockstep import replay_sampler
+from minivllm.proof.lockstep import replay_sampler
 
 RECORDING = Path(__file__).parents[2] / "traces/vllm-0.22.0/vllm-0.22.0-sampler.json.gz"
 CASES = json.loads(gzip.decompress(RECORDING.read_bytes()))["cases"]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from traced_runs import generate, llm_of
 
-from minivllm.lockstep import scheduler as module
+from minivllm.proof.lockstep import scheduler as module
+from minivllm.proof.rerecord import first_difference
+from minivllm.show.diff import diff
 from minivllm.trace import Trace
-from minivllm.trace.diff import diff
-from minivllm.trace.rerecord import first_difference
 
 OWN = """
 from minivllm.core.scheduler import Scheduler as Base
@@ -41,8 +41,8 @@ def test_a_file_is_named_without_its_folder_and_with_its_hash(tmp_path: Path, pa
 
 
 def test_a_module_is_known_by_its_file(tmp_path: Path) -> None:
-    header = recorded(tmp_path / "trace.jsonl", "minivllm.lockstep.scheduler:PoisonedScheduler").header
-    assert header.config["parts"] == {"scheduler": "minivllm.lockstep.scheduler:PoisonedScheduler"}
+    header = recorded(tmp_path / "trace.jsonl", "minivllm.proof.lockstep.scheduler:PoisonedScheduler").header
+    assert header.config["parts"] == {"scheduler": "minivllm.proof.lockstep.scheduler:PoisonedScheduler"}
     expected = hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
     assert header.parts_sha256 == {"scheduler": expected}
 

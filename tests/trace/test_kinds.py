@@ -11,8 +11,8 @@ import pytest
 from traced_runs import llm_of, record
 
 import minivllm
+from minivllm.show.document import field_comments, json_schema, markdown, structs
 from minivllm.trace import Trace
-from minivllm.trace.document import field_comments, json_schema, markdown, structs
 from minivllm.trace.events import KINDS
 from minivllm.trace.schema import EVENTS
 
@@ -84,7 +84,7 @@ def test_secret_fields_exist() -> None:
 
 
 def test_the_written_schema_is_fresh() -> None:
-    remedy = "run: python -m minivllm.trace.document"
+    remedy = "run: python -m minivllm.show.document"
     assert (ROOT / "docs/trace-schema.json").read_bytes() == json_schema(), remedy
     assert (ROOT / "docs/trace-schema.md").read_text(encoding="utf-8") == markdown(), remedy
 

@@ -152,7 +152,8 @@ def test_a_big_trace_is_stepped_through_in_both_directions() -> None:
 IMPORTS = """
 import sys
 import minivllm.trace
-from minivllm.trace import KINDS, Cursor, Event, Recorder, State, Trace, TraceError, format_life, load
+from minivllm.trace import KINDS, Cursor, Event, Recorder, State, Trace, TraceError, load
+from minivllm.show.table import format_life
 trace = load(sys.argv[1])
 format_life(trace, "0"); trace.final_state(); trace.redact()
 heavy = {"torch", "transformers", "tokenizers", "zmq", "numpy"} & set(sys.modules)

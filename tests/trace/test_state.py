@@ -18,8 +18,8 @@ from minivllm.core.kv_cache_manager import KVCacheManager
 from minivllm.core.request import Request, RequestStatus
 from minivllm.core.sched_output import ModelRunnerOutput
 from minivllm.core.scheduler import Scheduler
+from minivllm.course.scenarios import S0, SCENARIOS, run_calls
 from minivllm.sampling_params import SamplingParams
-from minivllm.scenarios import S0, SCENARIOS, run_calls
 from minivllm.trace import State, Trace
 from minivllm.trace.attach import _observe_core
 from minivllm.trace.events_core import short_hash

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from minivllm.core.sched_output import CachedRequestData, ModelRunnerOutput, NewRequestData, SchedulerOutput
-from minivllm.lockstep import build_scheduler, iterate_scheduler
+from minivllm.proof.lockstep import build_scheduler, iterate_scheduler
 from minivllm.sampling_params import SamplingParams
 from minivllm.worker.block_table import BlockTable
 from minivllm.worker.input_batch import InputBatch

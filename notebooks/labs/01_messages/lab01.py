@@ -20,9 +20,9 @@
 import msgspec
 import numpy as np
 
+from minivllm.course.grader import play_text
+from minivllm.course.notebook import note, predict, table
 from minivllm.engine.serial import MsgpackEncoder
-from minivllm.labs import play_text
-from minivllm.notebook import note, predict, table
 
 
 def show(message: object) -> str:

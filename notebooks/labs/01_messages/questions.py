@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from minivllm.course.grader.seeds import Question
+from minivllm.course.grader.two_processes import CONFIG, converse, messages_of
+from minivllm.course.grader.words import tell_list
 from minivllm.engine.serial import MsgpackEncoder
-from minivllm.labs.seeds import Question
-from minivllm.labs.two_processes import CONFIG, converse, messages_of
-from minivllm.labs.wire import message_types
-from minivllm.labs.words import tell_list
+from minivllm.lessons.lab01.wire import message_types
 
 workload_free = True
 TOKEN_RANGES = ((1, 127), (128, 255), (256, 65535), (65536, 151935))  # 1, 2, 3, 5 bytes in msgpack

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from minivllm.course.grader import given
 from minivllm.engine.messages import (
     ENGINE_CORE_DEAD,
     EngineCoreEvent,
@@ -30,7 +31,6 @@ from minivllm.engine.messages import (
     PrefillStats,
 )
 from minivllm.engine.serial import CUSTOM_TYPE_RAW_VIEW, ZERO_COPY_THRESHOLD, Frame
-from minivllm.labs import given
 
 
 def message_types() -> tuple[type, type, type]:

@@ -1,6 +1,6 @@
 """Wrong solutions of lab 01: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Wrong
+from minivllm.course.grader.wrong import Wrong
 
 TYPES = "message_types"
 ENCODE, ENC_HOOK = "MsgpackEncoder.encode", "MsgpackEncoder.enc_hook"

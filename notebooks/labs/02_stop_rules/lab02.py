@@ -10,9 +10,9 @@
 # stops it.
 
 # %%
-from minivllm.labs import play
-from minivllm.labs.words import tell_field
-from minivllm.notebook import note, predict, table
+from minivllm.course.grader import play
+from minivllm.course.grader.words import tell_field
+from minivllm.course.notebook import note, predict, table
 
 
 def ends(steps: play.Steps) -> list[dict]:

@@ -9,8 +9,8 @@
 # output token each. `cache` turns the prefix cache on, `whole` chunked prefill off, `thr2` sets the threshold to 2.
 
 # %%
-from minivllm.labs import play
-from minivllm.notebook import note, predict, table
+from minivllm.course.grader import play
+from minivllm.course.notebook import note, predict, table
 
 
 def tokens(steps: play.Steps, step: int) -> str:

@@ -1,6 +1,6 @@
 """Wrong solutions of lab 03: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Harmless, Wrong
+from minivllm.course.grader.wrong import Harmless, Wrong
 
 BUDGET = "Scheduler._num_new_tokens"
 RUNNING = "Scheduler._schedule_running"

@@ -9,9 +9,9 @@
 # requests, the prompts "a" and "aa", with one output token each.
 
 # %%
-from minivllm.labs import play
-from minivllm.labs.words import tell_list
-from minivllm.notebook import note, predict, table
+from minivllm.course.grader import play
+from minivllm.course.grader.words import tell_list
+from minivllm.course.notebook import note, predict, table
 
 # %% [markdown]
 # ## One request comes and goes

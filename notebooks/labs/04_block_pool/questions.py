@@ -3,9 +3,9 @@
 from random import Random
 from typing import Any
 
-from minivllm.labs.seeds import Question, event
-from minivllm.labs.variants import draw, make_workload
-from minivllm.lockstep.recording import Workload
+from minivllm.course.grader.seeds import Question, event
+from minivllm.course.grader.variants import draw, make_workload
+from minivllm.proof.lockstep.recording import Workload
 
 Run = list[dict[str, Any]]
 

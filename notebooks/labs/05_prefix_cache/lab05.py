@@ -9,8 +9,8 @@
 # requests, the prompts "a" and "aa", with one output token each. Outputs are all "a".
 
 # %%
-from minivllm.labs import play
-from minivllm.notebook import note, predict, table
+from minivllm.course.grader import play
+from minivllm.course.notebook import note, predict, table
 
 COLUMNS = ["step", "tokens", "block tables", "free after planning", "free after the update"]
 

@@ -4,9 +4,9 @@ import copy
 from random import Random
 from typing import Any
 
-from minivllm.labs.seeds import Question, event, run_of
-from minivllm.labs.variants import draw, make_workload
-from minivllm.lockstep.recording import Workload
+from minivllm.course.grader.seeds import Question, event, run_of
+from minivllm.course.grader.variants import draw, make_workload
+from minivllm.proof.lockstep.recording import Workload
 
 Run = list[dict[str, Any]]
 

@@ -9,9 +9,9 @@
 # and of two tokens, with two output tokens each. `prio` turns the priority policy on, `pri1` is a request's priority.
 
 # %%
-from minivllm.labs import play
-from minivllm.labs.words import tell_list
-from minivllm.notebook import note, predict, table
+from minivllm.course.grader import play
+from minivllm.course.grader.words import tell_list
+from minivllm.course.notebook import note, predict, table
 
 
 def rows(steps: play.Steps) -> list[dict]:

@@ -9,9 +9,9 @@
 # three output tokens.
 
 # %%
-from minivllm.labs import play_batch
-from minivllm.labs.words import tell_list
-from minivllm.notebook import predict, table
+from minivllm.course.grader.words import tell_list
+from minivllm.course.notebook import predict, table
+from minivllm.lessons.lab07 import play as play_batch
 
 # %% [markdown]
 # ## A prompt in two chunks, and a request beside it

@@ -3,11 +3,11 @@
 from random import Random
 from typing import Any
 
-from minivllm.labs import observe_batch
-from minivllm.labs.seeds import Question
-from minivllm.labs.variants import draw, make_workload
-from minivllm.labs.words import tell_list
-from minivllm.lockstep.recording import Workload
+from minivllm.course.grader.seeds import Question
+from minivllm.course.grader.variants import draw, make_workload
+from minivllm.course.grader.words import tell_list
+from minivllm.lessons.lab07 import observe as observe_batch
+from minivllm.proof.lockstep.recording import Workload
 
 Run = list[dict[str, Any]]
 

@@ -1,6 +1,6 @@
 """Wrong solutions of lab 07: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Harmless, Wrong
+from minivllm.course.grader.wrong import Harmless, Wrong
 
 LOCATE = "locate_tokens"
 READ = "read_tables"

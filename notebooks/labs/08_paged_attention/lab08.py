@@ -7,8 +7,8 @@
 # %%
 import numpy as np
 
-from minivllm.labs import play_attention
-from minivllm.notebook import note, predict, table
+from minivllm.course.notebook import note, predict, table
+from minivllm.lessons.lab08 import play as play_attention
 from minivllm_kernels.numpy_reference import attend_numpy, gather_kv_numpy
 
 # %% [markdown]

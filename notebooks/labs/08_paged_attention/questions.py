@@ -4,7 +4,7 @@ import math
 from random import Random
 
 from minivllm.config import cdiv
-from minivllm.labs.seeds import Question
+from minivllm.course.grader.seeds import Question
 
 workload_free = True
 

@@ -1,6 +1,6 @@
 """Wrong solutions of lab 08: edits of the reference's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Harmless, Wrong
+from minivllm.course.grader.wrong import Harmless, Wrong
 
 GATHER = "gather_kv_numpy"
 ATTEND = "attend_numpy"

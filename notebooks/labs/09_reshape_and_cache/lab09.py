@@ -7,8 +7,8 @@
 # The kernel runs in Triton's interpreter, program after program, as Python.
 
 # %%
-from minivllm.labs import play_kernels
-from minivllm.notebook import note, predict, table
+from minivllm.course.notebook import note, predict, table
+from minivllm.lessons.lab09 import play
 
 # %% [markdown]
 # ## Who writes what
@@ -18,7 +18,7 @@ from minivllm.notebook import note, predict, table
 
 # %%
 SLOTS = [13, -1, 6, 9]
-print(play_kernels.writes(SLOTS, block_size=4))
+print(play.writes(SLOTS, block_size=4))
 
 # %%
 predict(
@@ -38,7 +38,7 @@ predict(
 # has something to mask.
 
 # %%
-rows = play_kernels.written_numbers(SLOTS, heads=2, head_size=80, tile=64)
+rows = play.written_numbers(SLOTS, heads=2, head_size=80, tile=64)
 table(rows, caption="numbers of K that each program stores")
 
 # %%
@@ -54,7 +54,7 @@ note(
 # a kernel gets is a slice of it.
 
 # %%
-table(play_kernels.strides_of(blocks=12, block_size=4, heads=2, head_size=80))
+table(play.strides_of(blocks=12, block_size=4, heads=2, head_size=80))
 
 # %%
 predict(
@@ -73,4 +73,4 @@ predict(
 # Change the slots, and look. With `starter="my-labs/09/starter.py"` your own code runs.
 
 # %%
-print(play_kernels.writes([4, 5, 6, 7], block_size=2))
+print(play.writes([4, 5, 6, 7], block_size=2))

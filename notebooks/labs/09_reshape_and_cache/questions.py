@@ -3,7 +3,7 @@
 from random import Random
 
 from minivllm.config import cdiv
-from minivllm.labs.seeds import Question
+from minivllm.course.grader.seeds import Question
 
 workload_free = True
 

@@ -7,8 +7,8 @@
 # All kernels run in Triton's interpreter, program after program, as Python.
 
 # %%
-from minivllm.labs import play_kernels
-from minivllm.notebook import note, predict, table
+from minivllm.course.notebook import note, predict, table
+from minivllm.lessons.lab10 import play
 
 # %% [markdown]
 # ## What is carried from tile to tile
@@ -17,13 +17,13 @@ from minivllm.notebook import note, predict, table
 
 # %%
 SCORES = [1.0, 0.5, -1.0, 0.0, 0.2, 3.0, 1.0, -2.0, 0.0, 2.0, 2.5, 1.0]
-rows = play_kernels.softmax_rows(SCORES, tile=4)
+rows = play.softmax_rows(SCORES, tile=4)
 table(rows, caption="m rises in tile 1 alone: then what was summed before must shrink")
 
 # %%
 predict(
     "The same twelve scores in tiles of two. What is l after the last tile?",
-    play_kernels.softmax_rows(SCORES, tile=2)[-1]["l"],
+    play.softmax_rows(SCORES, tile=2)[-1]["l"],
     {
         f"{2 * float(rows[-1]['l']):.3f}": "Every score counts once, whatever the tiles are.",
         "it depends on the tiles": "m and l after the last tile are those of all scores at once: tiles are one way to "
@@ -39,7 +39,7 @@ predict(
 # The addresses are those that the kernel really touched.
 
 # %%
-print(play_kernels.reads([6, 13], tile=8))
+print(play.reads([6, 13], tile=8))
 
 # %%
 note(
@@ -53,7 +53,7 @@ note(
 # With few rows a GPU would stand idle, so each row is split among several programs. Each reads a whole number of tiles.
 
 # %%
-print(play_kernels.reads([6, 21], tile=4, segments=4))
+print(play.reads([6, 21], tile=4, segments=4))
 
 # %%
 predict(
@@ -73,4 +73,4 @@ predict(
 # a tile of 8, or four query heads for each KV head: do they read K more often?
 
 # %%
-print(play_kernels.reads([5], heads=(4, 2), block_size=2, tile=4))
+print(play.reads([5], heads=(4, 2), block_size=2, tile=4))

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from minivllm.config import cdiv
-from minivllm.labs.seeds import Question
+from minivllm.course.grader.seeds import Question
 
 workload_free = True
 

@@ -5,9 +5,9 @@
 # `minivllm lab check 11` grades it.
 
 # %%
-from minivllm.labs import play_sampler
-from minivllm.labs.words import tell_list
-from minivllm.notebook import note, predict, table
+from minivllm.course.grader.words import tell_list
+from minivllm.course.notebook import note, predict, table
+from minivllm.lessons.lab11 import play as play_sampler
 
 LOGITS = [3.0, 2.0, 1.0, 0.0]
 

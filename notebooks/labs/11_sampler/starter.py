@@ -14,7 +14,7 @@ Then: minivllm lab check 11
 import torch
 
 from minivllm.boundary import boundary
-from minivllm.labs import given
+from minivllm.course.grader import given
 from minivllm.sample.logits_processors import MASKED, apply_allowed_token_ids, apply_logit_bias, count_tokens
 from minivllm.sample.metadata import SamplingMetadata
 from minivllm.sample.sampler import SamplerOutput, gather_logprobs

@@ -5,8 +5,8 @@
 # `minivllm lab check 12` grades it.
 
 # %%
-from minivllm.labs import play_text
-from minivllm.notebook import note, predict, table
+from minivllm.course.grader import play_text
+from minivllm.course.notebook import note, predict, table
 
 # %% [markdown]
 # ## A token is not a text

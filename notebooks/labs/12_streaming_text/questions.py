@@ -3,10 +3,10 @@
 from random import Random
 from typing import Any
 
-from minivllm.labs import observe_text
-from minivllm.labs.seeds import Question
-from minivllm.labs.two_processes import CONFIG, Conversation, converse
-from minivllm.labs.words import tell_list
+from minivllm.course.grader.seeds import Question
+from minivllm.course.grader.two_processes import CONFIG, Conversation, converse
+from minivllm.course.grader.words import tell_list
+from minivllm.lessons.lab12 import observe as observe_text
 
 workload_free = True
 LETTERS = "abc"

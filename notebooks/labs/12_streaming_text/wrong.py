@@ -1,6 +1,6 @@
 """Wrong solutions of lab 12: edits of the engine's own lines, each caught, each with what it looks like."""
 
-from minivllm.labs.wrong import Harmless, Wrong
+from minivllm.course.grader.wrong import Harmless, Wrong
 
 STREAM = "ByteStream.step"
 PROMPT = "ByteStream.__init__"

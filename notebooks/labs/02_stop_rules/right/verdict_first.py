@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from minivllm.boundary import boundary
 from minivllm.core.request import Request, RequestStatus
 from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from minivllm.course.grader import given
 from minivllm.engine.messages import EngineCoreOutput
-from minivllm.labs import given
 
 
 def check_stop(request: Request, max_model_len: int) -> bool:

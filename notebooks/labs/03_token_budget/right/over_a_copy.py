@@ -4,8 +4,8 @@ from minivllm.boundary import boundary
 from minivllm.core.request import Request, RequestStatus
 from minivllm.core.sched_output import SchedulerOutput
 from minivllm.core.step_plan import StepPlan
+from minivllm.course.grader import given
 from minivllm.engine.messages import EngineCoreEventType
-from minivllm.labs import given
 
 
 class Scheduler(given.Scheduler):

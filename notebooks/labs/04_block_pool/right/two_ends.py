@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from minivllm.boundary import boundary
 from minivllm.core.block_pool import KVCacheBlock
-from minivllm.labs import given
+from minivllm.course.grader import given
 
 
 class FreeKVCacheBlockQueue:

@@ -7,7 +7,7 @@ from minivllm.config import cdiv
 from minivllm.core.block_hash import Hash
 from minivllm.core.block_pool import KVCacheBlock
 from minivllm.core.request import Request
-from minivllm.labs import given
+from minivllm.course.grader import given
 
 
 def hash_block_tokens(parent: Hash, token_ids: Sequence[int], extra_keys: tuple[str, ...] | None = None) -> Hash:

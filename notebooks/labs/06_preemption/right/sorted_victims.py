@@ -3,7 +3,7 @@
 from minivllm.core.block_pool import KVCacheBlock
 from minivllm.core.request import Request, RequestStatus
 from minivllm.core.step_plan import StepPlan
-from minivllm.labs import given
+from minivllm.course.grader import given
 
 
 class Scheduler(given.Scheduler):

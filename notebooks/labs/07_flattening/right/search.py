@@ -6,7 +6,7 @@ import numpy as np
 
 from minivllm.boundary import boundary
 from minivllm.core.sched_output import CachedRequestData, SchedulerOutput
-from minivllm.labs import given
+from minivllm.course.grader import given
 from minivllm.worker.batch import PAD_SLOT_ID, FlatBatch
 from minivllm.worker.input_batch import CachedRequestState
 

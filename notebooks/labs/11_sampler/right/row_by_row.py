@@ -5,7 +5,7 @@ from collections import Counter
 import torch
 
 from minivllm.boundary import boundary
-from minivllm.labs import given
+from minivllm.course.grader import given
 from minivllm.sample.logits_processors import (
     MASKED,
     apply_allowed_token_ids,

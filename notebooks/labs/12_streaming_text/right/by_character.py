@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from minivllm.boundary import boundary
+from minivllm.course.grader import given
+from minivllm.course.grader.byte_stream import bytes_of
 from minivllm.engine.detokenizer import TextStream
 from minivllm.engine.messages import EngineCoreOutput, FinishReason
 from minivllm.engine.output_processor import OutputProcessorOutput
-from minivllm.labs import given
-from minivllm.labs.byte_stream import bytes_of
 from minivllm.sampling_params import SamplingParams
 
 

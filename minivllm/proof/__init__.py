@@ -1,0 +1,1 @@
+"""What compares and measures: recordings of the real vLLM, its source, the cost of a step, and this machine."""

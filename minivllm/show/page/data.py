@@ -1,0 +1,88 @@
+"""What the page needs to know: the events, what the kinds are, explanations, and the texts of tokens.
+
+Owns: the shape of the page's data.
+Interface: page_data.
+Must not know: HTML.
+
+The page replays the engine's state from the events by itself (page-files/state.js); tests compare it with
+Trace.state_at.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+import msgspec
+
+from minivllm.show.explain import Explainer
+from minivllm.show.page.pieces import token_pieces
+from minivllm.show.page.sources import our_source, vllm_source
+from minivllm.trace.events import KINDS, Unknown
+from minivllm.trace.replay import Trace
+
+TRIVIAL = ("not_arrived", "finished")  # verdicts that the page says by itself
+
+
+def page_data(
+    trace: Trace,
+    name: str,
+    place: str = "",
+    only: str = "",
+    tokenizer: str | Path | None = None,
+    pieces: Mapping[int, str] | None = None,
+) -> dict[str, Any]:
+    """All that the page shows, ready for JSON. place, only, tokenizer, pieces: see minivllm.show.page.render.page_text.
+
+    vLLM: none, vLLM draws nothing
+    """
+    header = msgspec.to_builtins(trace.header)
+    environment = header.pop("environment", None) or {}  # paths and process ids are nobody's business
+    return {
+        "name": name,
+        "place": place,
+        "only": only,
+        "model": PurePath(environment.get("model") or "").name,
+        "header": header,
+        "truncated": trace.truncated,
+        "requests": trace.external_ids,
+        "kinds": _kinds({event.kind for event in trace}),
+        "events": [event.raw if isinstance(event, Unknown) else event for event in trace],
+        **_explanations(trace),
+        "pieces": token_pieces(trace, tokenizer) if pieces is None else dict(pieces),
+    }
+
+
+def _kinds(used: set[str]) -> dict[str, dict[str, Any]]:
+    return {
+        kind: {
+            "boundary": row.boundary,
+            "method": row.method,
+            "ours": our_source(row.method),
+            "vllm": vllm_source(row.vllm),
+        }
+        for kind, row in KINDS.items()
+        if kind in used
+    }
+
+
+def _explanations(trace: Trace) -> dict[str, Any]:
+    """`why`: request -> step -> [verdict, sentence, reasons]; a reason is [label, sentence, failed, events].
+
+    Many sentences recur from step to step: they are numbers of `sentences`.
+    """
+    explainer = Explainer(trace)
+    numbers: dict[str, int] = {}
+
+    def number(sentence: str) -> int:
+        return numbers.setdefault(sentence, len(numbers))
+
+    steps = sorted(explainer.lives.steps)
+    found: dict[str, dict[int, Any]] = {}
+    for request_id in trace.request_ids:
+        of_request = found[request_id] = {}
+        for step in steps:
+            answer = explainer.explain(request_id, step)
+            if answer.verdict not in TRIVIAL:
+                reasons = [[r.label or r.code, number(r.sentence), r.failed, r.seqs] for r in answer.reasons]
+                of_request[step] = [answer.verdict, number(answer.sentence), reasons]
+    return {"why": found, "sentences": list(numbers)}
