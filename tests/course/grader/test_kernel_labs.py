@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from minivllm.course.grader import play_kernels, seeds
+from minivllm.course.grader import seeds
 from minivllm.course.grader.catalog import get_lab
 from minivllm.course.grader.judge import Limits, grade
 from minivllm.course.grader.observe_kernels import Margins
 from minivllm.course.grader.report import format_result
 from minivllm.course.grader.wrong import edited, read_wrong, solution
+from minivllm.lessons.lab09 import play as play_writes
 from minivllm.lessons.lab10 import check as lab10
 from minivllm.lessons.lab10 import observe as observe_decode
+from minivllm.lessons.lab10 import play as play_decode
 from minivllm.lessons.lab10 import tell as tell_decode
 from minivllm_kernels.interpreter import is_interpreting
 
@@ -94,7 +96,7 @@ def test_segments_asked_for_are_those_of_the_kernel(seed: int) -> None:
     asked = seeds.ask(get_lab("10"), seed)
     length, tile = map(int, re.search(r"for Q3: (\d+) keys, TILE (\d+)", asked.told).groups())
     blocks = 1  # one key a block, so that a place in the sequence can be read off the table
-    told = play_kernels.reads([length], heads=(1, 1), block_size=blocks, tile=tile, segments=4)
+    told = play_decode.reads([length], heads=(1, 1), block_size=blocks, tile=tile, segments=4)
     table = list(map(int, re.search(r"block tables: \[([^]]*)\]", told).group(1).split()))
     found = [-1] * 8
     for segment, reads in re.findall(r"\(0, 0, (\d)\)\s+reads ([^f]*) for", told):
@@ -108,5 +110,5 @@ def test_programs_asked_for_are_those_of_the_kernel(seed: int) -> None:
     asked = seeds.ask(get_lab("09"), seed)
     heads, size, tile = map(int, re.search(r"(\d+) heads of (\d+) numbers, TILE (\d+)", asked.told).groups())
     slots = [int(slot) for slot in re.search(r"slot_mapping: `\[(.*)\]`", asked.told).group(1).split(", ")]
-    rows = play_kernels.written_numbers(slots, heads=heads, head_size=size, tile=tile)
+    rows = play_writes.written_numbers(slots, heads=heads, head_size=size, tile=tile)
     assert [len(rows), sum(row["numbers"] == 0 for row in rows)] == asked.questions[2].key
