@@ -134,10 +134,10 @@ picture(
 # this project has recorded.
 
 # %%
-from minivllm.course.notebook.data import traces_folder
+from minivllm.course.places import repo_path
 from minivllm.proof.invariants import RULES, check
 
-results = {name: check(trace) for name, trace in facts.recorded(traces_folder()).items()}
+results = {name: check(trace) for name, trace in facts.recorded(repo_path("traces")).items()}
 broken = [one for result in results.values() for one in result.broken]
 rows = [
     (sentence, sum(r.checks[rule] for r in results.values()), sum(one.rule == rule for one in broken))

@@ -122,10 +122,10 @@ def draw(what: CaseBug, seed: str) -> Workload:
 
 def _recorded(what: CaseBug) -> list[Workload]:
     """The recorded workloads on which the real vLLM goes wrong, without what it decided."""
-    from minivllm.course.grader.catalog import find_root
+    from minivllm.course.places import repo_path
     from minivllm.proof.lockstep.recording import load, without_results
 
-    path = find_root() / "traces/vllm-0.22.0/vllm-0.22.0-known-bug.json.gz"
+    path = repo_path("traces/vllm-0.22.0/vllm-0.22.0-known-bug.json.gz")
     return [without_results("scheduler", workload) for workload in load(path).workloads]
 
 

@@ -1,6 +1,6 @@
 """Where the labs lie, and what each lab.toml says.
 
-Owns: the list of labs and their folders. Interface: find_root, all_labs, get_lab, Lab, TaskText.
+Owns: the list of labs and their folders. Interface: all_labs, get_lab, Lab, TaskText.
 Must not know: how anything is checked (check.py), or what a student wrote.
 
 A lab is listed when it is whole: all files of WHOLE are in its folder.
@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from minivllm.course.places import ROOT, lab_folders
 from minivllm.errors import InputError
 
-FOLDER = Path("notebooks/labs")
 WHOLE = ("check.py", "README.md", "hints.md", "questions.py", "wrong.py", "starter.py", "fingerprints.json", "right")
 WHOLE_OF_CASES = ("README.md", "hints.md", "bugs.py")
 
@@ -59,8 +59,8 @@ class Lab:
 
     @property
     def root(self) -> Path:
-        """The repository."""
-        return self.folder.parent.parent.parent
+        """The repository, or the folder that the package is installed in."""
+        return self.folder.parents[2]  # of notebooks/labs/NN_name, and of minivllm/lessons/labNN
 
     @property
     def starter(self) -> Path:
@@ -79,24 +79,6 @@ class Lab:
         raise InputError(
             f"Lab {self.number} has no task {task_id}. Its tasks are: {', '.join(t.id for t in self.tasks)}."
         )
-
-
-def find_root() -> Path:
-    """The folder that holds notebooks/labs: the repository that this package belongs to, or the one we stand in.
-
-    Raises InputError when there is none.
-
-    vLLM: none, vLLM has no labs
-    """
-    package = Path(__file__).resolve().parents[3]
-    here = Path.cwd().resolve()
-    for folder in (package, here, *here.parents):
-        if (folder / FOLDER).is_dir() and (folder / "traces" / "labs").is_dir():
-            return folder
-    raise InputError(
-        "The labs lie in the repository of minivllm, not in the installed package. Get the repository, and call "
-        "`minivllm lab` in its folder."
-    )
 
 
 def all_labs(root: Path | None = None) -> list[Lab]:
@@ -121,8 +103,7 @@ def begun_labs(root: Path | None = None) -> list[Lab]:
 
     vLLM: none, vLLM has no labs
     """
-    root = root or find_root()
-    labs = [read_lab(path) for path in sorted((root / FOLDER).glob("[0-9][0-9]_*/lab.toml"))]
+    labs = [read_lab(folder / "lab.toml") for folder in lab_folders(root or ROOT)]
     return [lab for lab in labs if lab.form == "cases" or (lab.folder / "check.py").is_file()]
 
 

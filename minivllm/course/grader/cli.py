@@ -281,14 +281,15 @@ def _build(arguments: argparse.Namespace) -> int:
 
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: wrong kernels are measured as Python
     from minivllm.course.grader.build import build, build_notebook, build_schema, refused_questions, stale, stale_schema
-    from minivllm.course.grader.catalog import every_lab, find_root, get_lab
+    from minivllm.course.grader.catalog import every_lab, get_lab
+    from minivllm.course.places import ROOT
 
     labs = [get_lab(number, begun=True) for number in arguments.labs] or every_lab()
     if arguments.check:
-        found = [*stale_schema(find_root()), *(line for lab in labs for line in stale(lab))]
+        found = [*stale_schema(ROOT), *(line for lab in labs for line in stale(lab))]
         print("\n".join(found) or f"{len(labs)} lab{'s are' if len(labs) != 1 else ' is'} up to date")
         return 1 if found else 0
-    print(build_schema(find_root()))
+    print(build_schema(ROOT))
     refused = []
     for lab in labs:
         lines = build(lab) if lab.form == "parts" else []

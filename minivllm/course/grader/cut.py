@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minivllm.course.grader.catalog import Lab
+from minivllm.course.places import repo_path
 
 OPEN = re.compile(r"( *)# >>> lab (\d\d)\.(\d+) (\S.*)")
 CLOSE = re.compile(r"( *)# <<< lab (\d\d)\.(\d+)")
@@ -101,7 +102,7 @@ class Source:
         self.module = name.removesuffix(".py").replace("/", ".")
         if self.module.startswith("kernels."):
             self.module = f"minivllm_{self.module}"  # as pyproject.toml has it
-        text = (root / name).read_text(encoding="utf-8")
+        text = repo_path(name, root).read_text(encoding="utf-8")
         self.lines = text.splitlines()
         self.tree = ast.parse(text)
         self.blocks = blocks_in(self.lines, name)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from minivllm.course.grader import observe, words
-from minivllm.course.grader.catalog import find_root
 from minivllm.course.grader.invariants import Broken, first_broken
 from minivllm.course.grader.judge import Ask, Failure, Observation, Outcome
+from minivllm.course.places import repo_path
 from minivllm.proof.lockstep.compare import Difference, first_difference
 from minivllm.proof.lockstep.recording import Workload, load, without_results
 
@@ -40,7 +40,7 @@ def ladder() -> tuple[Workload, ...]:
 
     vLLM: none, vLLM has no labs
     """
-    return tuple(workload for path in (LADDER, LADDER_MORE) for workload in load(find_root() / path).workloads)
+    return tuple(workload for path in (LADDER, LADDER_MORE) for workload in load(repo_path(path)).workloads)
 
 
 @cache
@@ -50,10 +50,10 @@ def families() -> dict[str, tuple[Workload, ...]]:
     vLLM: none, vLLM has no labs
     """
     found: dict[str, list[Workload]] = {}
-    recording = load(find_root() / SCHEDULER)
+    recording = load(repo_path(SCHEDULER))
     for workload, family in zip(recording.workloads, recording.families(), strict=True):
         found.setdefault(family, []).append(workload)
-    found["hard"] = load(find_root() / HARD).workloads
+    found["hard"] = load(repo_path(HARD)).workloads
     return {family: tuple(workloads) for family, workloads in found.items()}
 
 
@@ -140,7 +140,7 @@ def known_bug_check(ask: Ask) -> Outcome:
     vLLM: none, vLLM has no labs
     """
     outcome = Outcome()
-    workloads = load(find_root() / KNOWN_BUG).workloads
+    workloads = load(repo_path(KNOWN_BUG)).workloads
     answers = ask.student_many("observe:run_workload", [asked_of(workload, state=True) for workload in workloads])
     for workload, observation in zip(workloads, answers, strict=False):
         if ends_the_check(observation, outcome):

@@ -31,6 +31,7 @@ from minivllm.course.grader.result import (
     task_entries,
 )
 from minivllm.course.grader.wrong import looks_like
+from minivllm.course.places import repo_path
 from minivllm.errors import InputError
 
 GRADER_FOLDERS = ("minivllm", "kernels", "traces/labs", "traces/vllm-0.22.0")
@@ -184,7 +185,7 @@ def manifest(lab: Lab) -> str:
 
     vLLM: none, vLLM has no labs
     """
-    folders = [lab.root / folder for folder in GRADER_FOLDERS]
+    folders = [repo_path(folder, lab.root) for folder in GRADER_FOLDERS]
     paths = {path for folder in (*folders, lab.folder) for path in folder.rglob("*")}
     digest = hashlib.sha256()
     for path in sorted(paths):

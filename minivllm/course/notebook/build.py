@@ -28,7 +28,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from minivllm.course.notebook.data import ROOT, write_data
+from minivllm.course.notebook.data import write_data
+from minivllm.course.places import ROOT
 
 FOLDER = ROOT / "notebooks"
 TIMEOUT = 300  # seconds, a cell

@@ -2,7 +2,7 @@
 --data` writes them to data.json, from the default model's tokenizer and docs/traps.md.
 
 Owns: data.json, so that a notebook needs neither a tokenizer nor the docs. A test compares it with where it comes from.
-Interface: read_data, make_data, write_data, traces_folder.
+Interface: read_data, make_data, write_data.
 Must not know: how it is shown.
 """
 
@@ -12,15 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from minivllm.course.places import ROOT, repo_path
+
 DATA = Path(__file__).with_name("data.json")
-ROOT = Path(__file__).parents[3]
 TRAP = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
-
-
-def traces_folder() -> Path:
-    """The folder of the recorded traces: in a checkout traces/, in an installed package beside this one."""
-    checkout = ROOT / "traces"
-    return checkout if (ROOT / "pyproject.toml").is_file() else ROOT / "minivllm/recorded"
 
 
 @cache
@@ -35,7 +30,7 @@ def make_data() -> dict[str, Any]:
     from minivllm.trace import load
 
     found: dict[int, str] = {}
-    for path in sorted(traces_folder().glob("*.jsonl.gz")):
+    for path in sorted(repo_path("traces").glob("*.jsonl.gz")):
         found |= token_pieces(load(str(path)))
     traps = {number: text for number, text, _ in TRAP.findall((ROOT / "docs/traps.md").read_text(encoding="utf-8"))}
     return {"pieces": {str(token_id): found[token_id] for token_id in sorted(found)}, "traps": traps}

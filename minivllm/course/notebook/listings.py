@@ -9,13 +9,12 @@ import ast
 import re
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
 from minivllm.course.notebook.html import GREY, TINT, inline, show
+from minivllm.course.places import repo_path
 from minivllm.errors import InputError
 from minivllm.show.page.sources import vllm_source
 
-PACKAGE = Path(__file__).parents[2]
 FONT = "font-family:monospace;font-size:90%;line-height:1.35"
 LAB_MARKS = ("# >>> lab", "# <<< lab")
 PRE = f"background:{TINT};padding:8px 12px;overflow-x:auto;margin:2px 0;{FONT}"
@@ -61,8 +60,8 @@ def code(
 def _find(symbol: str) -> tuple[str, str, ast.ClassDef | ast.FunctionDef]:
     """The file as it is called in the repository, its text, and the definition."""
     file, _, name = symbol.partition("::")
-    path = _path(file)
-    if path is None or not path.is_file():
+    path = repo_path(file)
+    if not path.is_file():
         raise InputError(f"There is no file {file!r}. Give it as in the repository: minivllm/… or kernels/….")
     text = path.read_text(encoding="utf-8")
     scope: ast.AST = ast.parse(text)
@@ -71,14 +70,6 @@ def _find(symbol: str) -> tuple[str, str, ast.ClassDef | ast.FunctionDef]:
         if scope is None:
             raise InputError(f"{file} defines no {name!r}.")
     return file, text, scope
-
-
-def _path(file: str) -> Path | None:
-    top, _, rest = file.partition("/")
-    if top == "minivllm":
-        return PACKAGE / rest
-    folders = [PACKAGE.parent / "kernels", PACKAGE.parent / "minivllm_kernels"]
-    return next((folder / rest for folder in folders if top == "kernels" and folder.is_dir()), None)
 
 
 def _numbered(text: str, node: ast.ClassDef | ast.FunctionDef) -> list[tuple[int, str]]:

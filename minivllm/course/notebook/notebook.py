@@ -8,8 +8,8 @@ Must not know: what a notebook tells.
 import tempfile
 from pathlib import Path
 
-from minivllm.course.notebook.data import traces_folder
 from minivllm.course.notebook.html import picture
+from minivllm.course.places import repo_path
 from minivllm.errors import InputError
 from minivllm.trace.replay import Trace
 
@@ -51,7 +51,7 @@ class Notebook:
 
     @staticmethod
     def _recorded(name: str) -> Path:
-        path = traces_folder() / f"{name}.jsonl.gz"
+        path = repo_path("traces") / f"{name}.jsonl.gz"
         if not path.is_file():
             known = ", ".join(sorted(one.name.removesuffix(".jsonl.gz") for one in path.parent.glob("*.jsonl.gz")))
             raise InputError(f"No trace {name!r} was recorded. Recorded ones: {known or 'none'}.")

@@ -63,7 +63,7 @@ def own_environment(threads: int) -> dict[str, str]:
 
     vLLM: none, see Side
     """
-    return {**threads_of(threads), "PYTHONPATH": str(HERE.parents[1])}
+    return {**threads_of(threads), "PYTHONPATH": str(HERE.parents[2])}
 
 
 def threads_of(threads: int) -> dict[str, str]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from minivllm.config import cdiv
 from minivllm.course.grader import evidence
-from minivllm.course.grader.catalog import find_root
 from minivllm.course.grader.checksum_worker import generated
 from minivllm.course.grader.judge import Ask, Check, Outcome
 from minivllm.course.grader.words import count
+from minivllm.course.places import repo_path
 
 LADDER = evidence.ladder_check()
 
@@ -24,7 +24,7 @@ MAX_STEPS = 400
 @cache
 def scenario() -> dict[str, Any]:
     """The engine scenario `preempt` as a workload: four requests in a pool that is too small for them."""
-    scenarios = json.loads((find_root() / ENGINE_SCENARIOS).read_bytes())["scenarios"]
+    scenarios = json.loads(repo_path(ENGINE_SCENARIOS).read_bytes())["scenarios"]
     recorded = next(one for one in scenarios if one["name"] == SCENARIO)
     settings = recorded["engine_args"]
     config = {

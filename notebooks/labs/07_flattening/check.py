@@ -10,10 +10,10 @@ from random import Random
 from typing import Any
 
 from minivllm.course.grader import evidence
-from minivllm.course.grader.catalog import find_root
 from minivllm.course.grader.judge import Ask, Check, Failure, Observation, Outcome
 from minivllm.course.grader.ladder import parse_rung
 from minivllm.course.grader.words import tell_workload
+from minivllm.course.places import repo_path
 from minivllm.lessons.lab07 import observe as observe_batch
 from minivllm.lessons.lab07 import tell as tell_batch
 from minivllm.proof.lockstep.recording import Workload, load, without_results
@@ -76,7 +76,7 @@ def scenarios() -> tuple[Workload, ...]:
 
     vLLM: none, vLLM has no labs
     """
-    return tuple(workload for path in (ROWS, ENGINE) for workload in load(find_root() / path).workloads)
+    return tuple(workload for path in (ROWS, ENGINE) for workload in load(repo_path(path)).workloads)
 
 
 @cache

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from minivllm.course.grader import evidence
-from minivllm.course.grader.catalog import find_root
 from minivllm.course.grader.judge import Ask, Check, Failure, Outcome
 from minivllm.course.grader.words import tell_list
+from minivllm.course.places import repo_path
 from minivllm.lessons.lab11.draws import check_draws, check_forward
 from minivllm.lessons.lab11.rows import SHOWN, Row, first_wrong_row, mark_of, tell_numbers, tell_rows
 from minivllm.proof.lockstep.recording import load, without_results
@@ -176,8 +176,8 @@ def recorded_cases() -> tuple[tuple[str, Case, int], ...]:
 
     vLLM: none, vLLM has no labs
     """
-    hand = [(case["name"], case, 200 + len(case["rows"])) for case in load(find_root() / HAND).workloads]
-    more = load(find_root() / RECORDED).workloads
+    hand = [(case["name"], case, 200 + len(case["rows"])) for case in load(repo_path(HAND)).workloads]
+    more = load(repo_path(RECORDED)).workloads
     return tuple(hand + [(f"batch {number}", case, 1000 + number) for number, case in enumerate(more)])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from minivllm.course.grader.byte_stream import bytes_of
-from minivllm.course.grader.catalog import find_root
+from minivllm.course.places import repo_path
 from minivllm.proof.lockstep.recording import load
 
 FILE = Path("traces/labs/texts.json.gz")
@@ -26,7 +26,7 @@ def recorded_texts() -> tuple[dict[str, Any], ...]:
 
     vLLM: none, vLLM has no labs
     """
-    return tuple(json.loads(gzip.decompress((find_root() / FILE).read_bytes())))
+    return tuple(json.loads(gzip.decompress(repo_path(FILE).read_bytes())))
 
 
 def make_texts() -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def make_texts() -> list[dict[str, Any]]:
     tokenizer = Tokenizer.from_file(str(Path(default_model_path()) / "tokenizer.json"))
     found = []
     for source in SOURCES:
-        recording = load(find_root() / "traces" / "vllm-0.22.0" / source)
+        recording = load(repo_path(f"traces/vllm-0.22.0/{source}"))
         for family, scenario in zip(recording.families(), recording.workloads, strict=True):
             if family in FAMILIES:
                 pairs = zip(scenario["requests"], scenario["outputs"], strict=True)
@@ -64,4 +64,4 @@ def _describe(name: str, request: dict[str, Any], output: dict[str, Any], tokeni
 
 
 if __name__ == "__main__":
-    (find_root() / FILE).write_bytes(gzip.compress(json.dumps(make_texts()).encode(), mtime=0))
+    repo_path(FILE).write_bytes(gzip.compress(json.dumps(make_texts()).encode(), mtime=0))

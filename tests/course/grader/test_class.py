@@ -8,10 +8,11 @@ import pytest
 
 from minivllm.__main__ import _parser, main
 from minivllm.course.grader import collect, seeds
-from minivllm.course.grader.catalog import every_lab, find_root, get_lab
+from minivllm.course.grader.catalog import every_lab, get_lab
 from minivllm.course.grader.collect import read_ids, sign
 from minivllm.course.grader.result import read_result
 from minivllm.course.grader.wrong import solution
+from minivllm.course.places import repo_path
 from minivllm.errors import InputError
 
 LAB = get_lab("04")
@@ -139,7 +140,7 @@ def test_strict_is_handed_to_the_grader(monkeypatch) -> None:
 
 
 def test_every_call_in_the_docs_can_be_read() -> None:
-    texts = [(find_root() / name).read_text() for name in ("docs/instructor.md", "notebooks/labs/README.md")]
+    texts = [repo_path(name).read_text() for name in ("docs/instructor.md", "notebooks/labs/README.md")]
     calls = [call for text in texts for call in re.findall(r"^ *(?:python -m )?minivllm (lab .*)$", text, re.MULTILINE)]
     assert len(calls) > 10
     for call in calls:

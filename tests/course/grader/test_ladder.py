@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from minivllm.course.grader import evidence
-from minivllm.course.grader.catalog import find_root
 from minivllm.course.grader.ladder import parse_ladder, parse_rung
+from minivllm.course.places import repo_path
 from minivllm.proof.lockstep.recording import load, without_results
 from minivllm.proof.lockstep.scheduler import replay_scheduler
 
@@ -16,15 +16,15 @@ NUM_STEPS = 249  # that the real vLLM 0.22.0 took
 
 @pytest.mark.parametrize("path", [evidence.LADDER, evidence.LADDER_MORE], ids=lambda path: path.name)
 def test_the_recording_is_of_the_text(path: Path) -> None:
-    recording = load(find_root() / path)
+    recording = load(repo_path(path))
     asked = [without_results("scheduler", workload) for workload in recording.workloads]
     text = path.with_name(path.name.removesuffix(".json.gz") + ".txt")
-    assert asked == parse_ladder((find_root() / text).read_text())
+    assert asked == parse_ladder(repo_path(text).read_text())
     assert recording.source.startswith("vllm 0.22.0")
 
 
 def test_the_first_rungs_are_61_of_249_steps() -> None:
-    workloads = load(find_root() / evidence.LADDER).workloads
+    workloads = load(repo_path(evidence.LADDER)).workloads
     assert len(workloads) == NUM_RUNGS
     assert sum(len(workload["steps"]) for workload in workloads) == NUM_STEPS
 

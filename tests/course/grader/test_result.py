@@ -10,9 +10,10 @@ import pytest
 from minivllm.__main__ import main
 from minivllm.course.grader import seeds
 from minivllm.course.grader.build import stale_schema
-from minivllm.course.grader.catalog import find_root, get_lab
+from minivllm.course.grader.catalog import get_lab
 from minivllm.course.grader.result import SCHEMA_FILE, read_result, to_json
 from minivllm.course.grader.wrong import edited, read_wrong, solution
+from minivllm.course.places import ROOT, repo_path
 from minivllm.errors import InputError
 
 LAB = get_lab("04")
@@ -31,12 +32,12 @@ def started(tmp_path: Path, monkeypatch) -> Path:
 def valid(path: Path) -> dict[str, Any]:
     """What a file says, after it was held against docs/lab-result.schema.json."""
     result = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(result, json.loads((find_root() / SCHEMA_FILE).read_text()))
+    jsonschema.validate(result, json.loads(repo_path(SCHEMA_FILE).read_text()))
     return result
 
 
 def test_the_schema_is_what_the_structs_give(tmp_path: Path) -> None:
-    assert stale_schema(find_root()) == []
+    assert stale_schema(ROOT) == []
     (tmp_path / "docs").mkdir()
     assert "run `minivllm lab build`" in stale_schema(tmp_path)[0]
     (tmp_path / SCHEMA_FILE).write_text("{}")

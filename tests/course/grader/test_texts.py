@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from minivllm.course.grader.catalog import Lab, all_labs, find_root
+from minivllm.course.grader.catalog import Lab, all_labs
 from minivllm.course.grader.folder import read_hints
+from minivllm.course.places import repo_path
 from minivllm.parts import SEAMS
 from minivllm.proof.refs.lock import read_lock
 
@@ -99,7 +100,7 @@ def test_files_and_tasks_that_are_named_exist(lab: Lab) -> None:
 @cache
 def engine_names() -> set[str]:
     """Every function and class of the package."""
-    texts = (path.read_text() for path in (find_root() / "minivllm").rglob("*.py"))
+    texts = (path.read_text() for path in repo_path("minivllm").rglob("*.py"))
     return {name for text in texts for name in re.findall(r"^ *(?:def|class) (\w+)", text, re.MULTILINE)}
 
 

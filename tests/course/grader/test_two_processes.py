@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from minivllm.course.grader.catalog import find_root
 from minivllm.course.grader.two_processes import CONFIG, Conversation, converse, messages_of
+from minivllm.course.places import repo_path
 from minivllm.engine.messages import EngineCoreOutputs
 from minivllm.engine.routing import read_output
 from minivllm.lessons.lab01.check import TALKS
@@ -15,7 +15,7 @@ from minivllm.trace.schema import encode
 
 CASES = dict(TALKS)
 GIVEN_UP = CASES["three requests, of which one is given up, and a call"]
-LATE_ABORT = find_root() / "traces/two-process-late-abort.jsonl.gz"
+LATE_ABORT = repo_path("traces/two-process-late-abort.jsonl.gz")
 NO_TORCH = """
 import sys
 from minivllm.lessons.lab01 import check as lab01

@@ -56,7 +56,7 @@ def code_cells(path: Path) -> list[Cell]:
 
 def questions(path: Path) -> str:
     """The module that holds a notebook's predictions, recall and closing questions."""
-    return (ROOT / f"minivllm/course/notebook/ask_{path.stem[:2]}.py").read_text(encoding="utf-8")
+    return (ROOT / f"notebooks/ask_{path.stem[:2]}.py").read_text(encoding="utf-8")
 
 
 def calls(path: Path, name: str) -> list[ast.Call]:

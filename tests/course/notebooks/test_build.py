@@ -8,7 +8,8 @@ import pytest
 from course.notebooks.sources import SOURCES, cells
 
 from minivllm.course.notebook import build
-from minivllm.course.notebook.data import DATA, make_data, read_data, traces_folder
+from minivllm.course.notebook.data import DATA, make_data, read_data
+from minivllm.course.places import repo_path
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
@@ -92,9 +93,8 @@ def test_near(a: str, b: str, same: bool) -> None:
     assert build.near([stream(a)], [stream(b)]) == same
 
 
-def test_an_installed_package_reads_its_own_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_reads_its_own_traces(tmp_path: Path) -> None:
     recorded = tmp_path / "minivllm/recorded"
     recorded.mkdir(parents=True)
-    shutil.copy(traces_folder() / "one.jsonl.gz", recorded)
-    monkeypatch.setattr("minivllm.course.notebook.data.ROOT", tmp_path)
-    assert traces_folder() == recorded
+    shutil.copy(repo_path("traces") / "one.jsonl.gz", recorded)
+    assert repo_path("traces", tmp_path) == recorded

@@ -25,8 +25,8 @@ from minivllm.course.notebook import (
     traps,
     who,
 )
-from minivllm.course.notebook.data import ROOT, traces_folder
 from minivllm.course.notebook.html import inline, text_of
+from minivllm.course.places import ROOT, repo_path
 from minivllm.errors import InputError
 from minivllm.trace import Trace, load
 
@@ -34,7 +34,7 @@ Shown = Callable[[], str]
 
 
 def trace(name: str) -> Trace:
-    return load(str(traces_folder() / f"{name}.jsonl.gz"))
+    return load(str(repo_path("traces") / f"{name}.jsonl.gz"))
 
 
 @pytest.fixture

@@ -3,15 +3,15 @@
 import pytest
 
 from minivllm.course.notebook import tokens
-from minivllm.course.notebook.data import traces_folder
 from minivllm.course.notebook.story import Story
+from minivllm.course.places import repo_path
 from minivllm.lessons import facts_00, facts_01, facts_02
 from minivllm.proof.refs.map_page import HANDOVERS
 from minivllm.trace import Trace, load
 
 
 def trace(name: str) -> Trace:
-    return load(str(traces_folder() / f"{name}.jsonl.gz"))
+    return load(str(repo_path("traces") / f"{name}.jsonl.gz"))
 
 
 # 00

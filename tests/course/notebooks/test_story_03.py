@@ -2,14 +2,14 @@
 
 import pytest
 
-from minivllm.course.notebook.data import traces_folder
 from minivllm.course.notebook.story import Story
+from minivllm.course.places import repo_path
 from minivllm.lessons.facts_03 import budgets, discarded_draws, reasons, turns
 from minivllm.trace import load
 
 
 def story(name: str, cast: str) -> Story:
-    return Story(load(str(traces_folder() / f"{name}.jsonl.gz")), cast)
+    return Story(load(str(repo_path("traces") / f"{name}.jsonl.gz")), cast)
 
 
 def sent(told: Story, step: int) -> list[int]:

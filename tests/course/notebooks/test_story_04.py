@@ -2,14 +2,14 @@
 
 import pytest
 
-from minivllm.course.notebook.data import traces_folder
 from minivllm.course.notebook.story import Story
+from minivllm.course.places import repo_path
 from minivllm.lessons.facts_04 import block_sizes, chain, deals, filled, lowest_slot, moment, prompts
 from minivllm.trace import load
 
 
 def story(name: str, cast: str) -> Story:
-    return Story(load(str(traces_folder() / f"{name}.jsonl.gz")), cast)
+    return Story(load(str(repo_path("traces") / f"{name}.jsonl.gz")), cast)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from minivllm.course.notebook.data import traces_folder
 from minivllm.course.notebook.names import tokens
 from minivllm.course.notebook.story import Story
+from minivllm.course.places import repo_path
 from minivllm.lessons.facts_05 import cells_written, preemptions, resumption, shortages, sides, tries, turns
 from minivllm.trace import load
 
@@ -13,7 +13,7 @@ RIGHT = "The correct answer is: Athens is a city in Greece."
 
 
 def story(name: str, cast: str) -> Story:
-    return Story(load(str(traces_folder() / f"{name}.jsonl.gz")), cast)
+    return Story(load(str(repo_path("traces") / f"{name}.jsonl.gz")), cast)
 
 
 @pytest.fixture(scope="module")

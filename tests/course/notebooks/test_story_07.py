@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from minivllm.config import CPU_KV_CACHE_BYTES
-from minivllm.course.notebook.data import traces_folder
 from minivllm.course.notebook.names import tokens
+from minivllm.course.places import repo_path
 from minivllm.lessons import facts_07 as facts
 from minivllm.trace import Trace, load
 
 
 def trace(name: str) -> Trace:
-    return load(str(traces_folder() / f"{name}.jsonl.gz"))
+    return load(str(repo_path("traces") / f"{name}.jsonl.gz"))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import importlib.util
 
 import pytest
 
-from minivllm.course.notebook.data import traces_folder
+from minivllm.course.places import repo_path
 from minivllm.lessons import facts_07, facts_08, facts_08_ptx, facts_08_run
 from minivllm.trace import Trace, load
 
@@ -15,7 +15,7 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 
 
 def trace(name: str) -> Trace:
-    return load(str(traces_folder() / f"{name}.jsonl.gz"))
+    return load(str(repo_path("traces") / f"{name}.jsonl.gz"))
 
 
 @pytest.fixture(scope="module")

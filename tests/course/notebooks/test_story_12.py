@@ -3,7 +3,7 @@
 import pytest
 
 from minivllm.course.notebook import Notebook
-from minivllm.course.notebook.data import traces_folder
+from minivllm.course.places import repo_path
 from minivllm.lessons import facts_12 as facts
 from minivllm.proof.invariants import HITS, check
 from minivllm.trace import Trace
@@ -106,7 +106,7 @@ def test_what_vanishes_in_one_process() -> None:
 
 
 def test_the_invariants_on_all_recorded_traces() -> None:
-    results = {name: check(trace) for name, trace in facts.recorded(traces_folder()).items()}
+    results = {name: check(trace) for name, trace in facts.recorded(repo_path("traces")).items()}
     broken = {name: [one.rule for one in result.broken] for name, result in results.items() if not result.holds}
     assert broken == {"poison-as-vllm": [HITS] * 16}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minivllm.course.notebook.data import traces_folder
+from minivllm.course.places import repo_path
 from minivllm.trace import load
 
 torch = pytest.importorskip("torch")
@@ -14,7 +14,7 @@ from minivllm_kernels.flash_attention.traffic import Shapes, naive, needed, tile
 
 
 def trace(name: str):
-    return load(str(traces_folder() / f"{name}.jsonl.gz"))
+    return load(str(repo_path("traces") / f"{name}.jsonl.gz"))
 
 
 @pytest.fixture(scope="module")

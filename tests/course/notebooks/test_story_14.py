@@ -2,14 +2,14 @@
 
 import pytest
 
-from minivllm.course.notebook.data import traces_folder
 from minivllm.course.notebook.story import Story
+from minivllm.course.places import repo_path
 from minivllm.lessons import facts_14 as facts
 from minivllm.trace import Trace, load
 
 
 def trace(name: str) -> Trace:
-    return load(str(traces_folder() / f"{name}.jsonl.gz"))
+    return load(str(repo_path("traces") / f"{name}.jsonl.gz"))
 
 
 def story(name: str, cast: str) -> Story:
