@@ -1,1 +1,4 @@
-"""Lessons and labs: what belongs to one notebook or to one lab lies beside it, and is imported as minivllm.lessons."""
+"""Lessons and labs: what belongs to one notebook or to one lab lies beside it, and is imported as minivllm.lessons.
+
+vLLM: none, vLLM has no lessons
+"""

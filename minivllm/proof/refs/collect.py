@@ -5,6 +5,7 @@ Interface: `find_project`, `collect`.
 Must not know: whether a reference is right; nothing is imported, all is read as text.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from minivllm.proof.refs.uses import (
     what_is_wrong,
 )
 
+CODE_FOLDERS = ("minivllm", "kernels", "minivllm_kernels", "notebooks")
+# of notebooks/: what students write or read, and notebooks themselves, which count as texts
+NO_CODE = re.compile(r"(^|/)(right/.*|starter|filled|wrong|questions|bugs|(lab)?\d\d\w*)\.py$")
 TEXT_FOLDERS = ("docs", "notebooks", "traces", "kernels", "minivllm")
 
 
@@ -42,7 +46,7 @@ class Project:
 def find_project(root: Path | None = None) -> Project:
     """The checkout that this package lies in, or, once installed, the packages alone."""
     root = Path(__file__).parents[3] if root is None else root
-    code = tuple(root / name for name in ("minivllm", "kernels", "minivllm_kernels") if (root / name).is_dir())
+    code = tuple(root / name for name in CODE_FOLDERS if (root / name).is_dir())
     texts: list[Path] = []
     if (root / "pyproject.toml").is_file():
         texts += root.glob("*.md")
@@ -61,7 +65,8 @@ def collect(project: Project) -> Collected:
     names = {kind.kind for kind in kinds}
     for package in project.code:
         covered: set[Path] = set()  # packages whose `__init__` says `vLLM: none`, for all that is in them
-        for path in sorted(package.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path)):
+        files = [path for path in package.rglob("*.py") if package.name != "notebooks" or not NO_CODE.search(str(path))]
+        for path in sorted(files, key=lambda path: (path.parent, path.name != "__init__.py", path)):
             module = Module(project.name_of(path), path.read_text(encoding="utf-8"), names, found)
             if module.collect(not covered.isdisjoint(path.parents)) and path.name == "__init__.py":
                 covered.add(path.parent)

@@ -12,7 +12,7 @@ from docs.pages import ROOT
 
 from minivllm.course.notebook import build
 
-WHAT_PIP_NEEDS = ("pyproject.toml", "README.md", "LICENSE", "minivllm", "kernels", "traces")
+WHAT_PIP_NEEDS = ("pyproject.toml", "README.md", "LICENSE", "minivllm", "kernels", "traces", "notebooks")
 ASKED = '\ntrace = nb.trace("one")\nimport minivllm\nprint(minivllm.__file__, len(trace.request_ids))\n'
 
 

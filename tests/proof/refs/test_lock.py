@@ -69,7 +69,7 @@ def test_a_lock_that_can_not_be_read_says_how_to_make_it(world: Any, tmp_path: P
 
 def test_the_project_ships_its_lock() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    patterns = project["tool"]["setuptools"]["package-data"]["minivllm.proof.refs"]
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
     for path in (LOCK_FILE, LINES_FILE):
         assert path.parent.name == "refs" and any(path.match(pattern) for pattern in patterns)
     lock = read_lock()
