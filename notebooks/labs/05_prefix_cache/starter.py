@@ -40,7 +40,7 @@ def extend_block_hashes(
 ) -> None:
     """Append the hashes of the blocks of `token_ids` that are full and have none yet.
 
-    `cache_salt` keeps tenants apart. It enters block 0 only; the chain carries it on.
+    `cache_salt` keeps tenants apart; an empty one is none. It enters block 0 only; the chain carries it on.
 
     vLLM: v1/core/kv_cache_utils.py::get_request_block_hasher.request_block_hasher
     """
