@@ -70,7 +70,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     # the model
     model: str | None = None  # a Hugging Face folder or hub id; None: the default model
     tokenizer: str | None = None  # None: the model's
-    dtype: DType = "auto"  # auto: what config.json says
+    dtype: DType = "auto"  # auto: what config.json says; bfloat16 for float32 weights
     device: Device = "auto"
     attention_backend: AttentionBackendName = "auto"
     max_model_len: int | None = None  # tokens of one request, prompt and output; None: the model's limit, or what fits

@@ -1,13 +1,13 @@
 """LLM: the facade. `generate()` adds the requests, then loops over steps until its own are done.
 
 Owns: the engine, and the counter that numbers requests.
-Interface: generate, chat, abort, reset_prefix_cache, shutdown; usable in a `with` statement.
+Interface: generate, chat, abort, get_tokenizer, reset_prefix_cache, shutdown; usable in a `with` statement.
 Must not know: how anything is done.
 """
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from tqdm import tqdm
 from minivllm.attention.triton_mode import prepare_triton
 from minivllm.boundary import boundary
 from minivllm.config import EngineConfig
+from minivllm.engine.chat_utils import ChatParams
 from minivllm.engine.input_processor import EngineInput, PromptType
 from minivllm.engine.llm_engine import LLMEngine
 from minivllm.errors import InputError
@@ -59,48 +60,70 @@ class LLM:
         self,
         prompts: PromptType | Sequence[PromptType],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        use_tqdm: bool = True,
+        *,
+        use_tqdm: bool | Callable[..., tqdm] = True,
         on_output: OnOutput | None = None,
+        lora_request: None = None,
         priority: int | Sequence[int] | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        mm_processor_kwargs: None = None,
     ) -> list[RequestOutput]:
         """Answer one prompt or several; the answers come in the order of the prompts.
 
         prompts: a text, token ids, a dict with prompt or prompt_token_ids, or a list of these. sampling_params: one
-        for all, or one each; None: the model's own defaults. on_output is called with every new partial output, which
-        is its own to change; if it returns something true, that request is stopped as by abort. priority: one for all,
-        or one each; a smaller one goes first.
+        for all, or one each; None: the model's own defaults. use_tqdm: a progress bar, or what makes one. on_output is
+        called with every new partial output, which is its own to change; if it returns something true, that request is
+        stopped as by abort. priority: one for all, or one each; a smaller one goes first. tokenization_kwargs: how
+        prompts are tokenized and cut, see TokenizeParams.
 
         Raises InputError for bad input or while another call runs, EngineDeadError when the core has died. What this
         call had added is then given up, and the next call returns only its own.
 
         vLLM: entrypoints/llm.py::LLM.generate
         """
-        prompt_list = _as_prompt_list(prompts)
+        _refuse(lora_request=lora_request, mm_processor_kwargs=mm_processor_kwargs)
         renderers = [
-            lambda prompt=prompt: self.llm_engine.input_processor.render_cmpl(prompt) for prompt in prompt_list
+            partial(self.llm_engine.input_processor.render_cmpl, prompt, tokenization_kwargs)
+            for prompt in _as_prompt_list(prompts)
         ]
         return self._run(renderers, sampling_params, use_tqdm, on_output, priority)
 
     @boundary("chat")
     def chat(
         self,
-        messages: list[dict[str, str]] | list[list[dict[str, str]]],
+        messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        use_tqdm: bool = True,
-        on_output: OnOutput | None = None,
+        use_tqdm: bool | Callable[..., tqdm] = True,
+        lora_request: None = None,
+        chat_template: str | None = None,
+        chat_template_content_format: str = "auto",
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: list[dict[str, Any]] | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        mm_processor_kwargs: None = None,
+        *,
+        on_output: OnOutput | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or several, through the model's chat template.
+        """Answer one conversation or several, through the model's chat template or another.
 
-        A conversation is a list of messages like {"role": "user", "content": "Hello"}.
+        A conversation is a list of messages like {"role": "user", "content": "Hello"}; content may also be None or a
+        list of text parts. add_generation_prompt: the text ends with the head of an answer. continue_final_message: it
+        ends within the last message. tools and chat_template_kwargs are for the template. The rest is as in generate.
 
         vLLM: entrypoints/llm.py::LLM.chat
         """
-        if not isinstance(messages, list):
+        _refuse(lora_request=lora_request, mm_processor_kwargs=mm_processor_kwargs)
+        if not isinstance(messages, list | tuple):
             raise InputError(f"messages={messages!r} must be a list of messages, or a list of such lists.")
-        conversations = messages if messages and isinstance(messages[0], list) else [messages] if messages else []
+        one = messages and not isinstance(messages[0], list | tuple)
+        conversations = [messages] if one else messages
+        chat_params = ChatParams(chat_template, chat_template_content_format, chat_template_kwargs or {}).with_kwargs(
+            add_generation_prompt=add_generation_prompt, continue_final_message=continue_final_message, tools=tools
+        )
         renderers = [
-            partial(self.llm_engine.input_processor.render_chat, conversation, add_generation_prompt)
+            partial(self.llm_engine.input_processor.render_chat, conversation, chat_params, tokenization_kwargs)
             for conversation in conversations
         ]
         return self._run(renderers, sampling_params, use_tqdm, on_output, None)
@@ -116,6 +139,15 @@ class LLM:
         if not isinstance(request_id, str):
             raise InputError(f"request_id={request_id!r} must be a text, as RequestOutput.request_id is.")
         self.llm_engine.stop_request(request_id)
+
+    def get_tokenizer(self) -> Any:
+        """The tokenizer, of transformers. Raises InputError with skip_tokenizer_init.
+
+        vLLM: entrypoints/llm.py::LLM.get_tokenizer
+        """
+        if self.tokenizer is None:
+            raise InputError("There is no tokenizer, since skip_tokenizer_init=True.")
+        return self.tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
         """What the model's authors set in generation_config.json; max_tokens is 16 unless they say otherwise.
@@ -137,7 +169,7 @@ class LLM:
         self,
         renderers: list[Callable[[], EngineInput]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
-        use_tqdm: bool,
+        use_tqdm: bool | Callable[..., tqdm],
         on_output: OnOutput | None,
         priority: int | Sequence[int] | None,
     ) -> list[RequestOutput]:
@@ -197,16 +229,17 @@ class LLM:
         self.llm_engine.add_request(request_id, engine_input, params, priority)
 
     @boundary("run_engine")
-    def _run_engine(self, num_requests: int, use_tqdm: bool, on_output: OnOutput | None) -> list[RequestOutput]:
+    def _run_engine(
+        self, num_requests: int, use_tqdm: bool | Callable[..., tqdm], on_output: OnOutput | None
+    ) -> list[RequestOutput]:
         """Step until the caller's table is empty; the outputs sorted as the prompts were.
 
         vLLM: entrypoints/offline_utils.py::OfflineInferenceMixin._run_engine
         """
         finished: list[RequestOutput] = []
         # disable=None: no bar where nobody watches (no terminal)
-        with tqdm(
-            total=num_requests, desc="Processed prompts", dynamic_ncols=True, disable=None if use_tqdm else True
-        ) as bar:
+        make_bar = use_tqdm if callable(use_tqdm) else partial(tqdm, disable=None if use_tqdm else True)
+        with make_bar(total=num_requests, desc="Processed prompts", dynamic_ncols=True) as bar:
             while self.llm_engine.has_unfinished_requests():
                 for output in self.llm_engine.step():
                     if output.finished:
@@ -231,6 +264,13 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+
+def _refuse(**arguments: Any) -> None:
+    """Raise InputError for an argument of vLLM's that is given here, and not covered."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise InputError(f"{name}={value!r} is not covered by this engine. Leave it out.")
 
 
 def _as_prompt_list(prompts: Any) -> list[PromptType]:

@@ -1,4 +1,6 @@
-"""What the caller gets back: RequestOutput and what is inside it. The fields are vLLM's."""
+"""What the caller gets back: RequestOutput and what is inside it. The fields are vLLM's, also those that are None
+always, since what they are for is not covered (adapters, encoders, mixtures of experts, caches elsewhere).
+"""
 
 from dataclasses import dataclass, field
 
@@ -33,6 +35,7 @@ class RequestMetrics:
     num_generation_tokens: int = 0
     num_preemptions: int = 0
     first_token_latency: float = 0.0  # arrival to first token, both on the caller's wall clock
+    is_corrupted: bool = False  # vLLM may count NaNs among the logits; here they bring a warning
     finished_time: float = 0.0  # the caller's wall clock
 
     @property
@@ -68,8 +71,10 @@ class CompletionOutput:
     token_ids: list[int]
     cumulative_logprob: float | None = None
     logprobs: list[dict[int, Logprob]] | None = None
+    routed_experts: None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
+    lora_request: None = None
 
     def finished(self) -> bool:
         return self.finish_reason is not None
@@ -92,4 +97,8 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    lora_request: None = None
+    encoder_prompt: None = None
+    encoder_prompt_token_ids: None = None
     num_cached_tokens: int | None = None
+    kv_transfer_params: None = None

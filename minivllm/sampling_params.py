@@ -19,12 +19,23 @@ MIN_TEMPERATURE = 0.01  # anything between 0 and this is raised to it
 MAX_N = 16384
 MAX_INT = 2**63 - 1
 HUGE = 1e10  # biases and penalties beyond it would make infinities of float32 logits
+NEVER_NONE = ("n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p")
+NOT_COVERED = (
+    "logprob_token_ids",
+    "flat_logprobs",
+    "structured_outputs",
+    "extra_args",
+    "routed_experts_prompt_start",
+    "thinking_token_budget",
+    "repetition_detection",
+)
 SWITCHES = (
     "ignore_eos",
     "detokenize",
     "skip_special_tokens",
     "spaces_between_special_tokens",
     "include_stop_str_in_output",
+    "skip_clone",
 )
 
 
@@ -59,13 +70,14 @@ class _Checked(type(msgspec.Struct)):
         return super().__call__(*args, **fields)
 
 
-class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass=_Checked):
+class SamplingParams(msgspec.Struct, omit_defaults=True, metaclass=_Checked):
     """How to sample and when to stop. Raises InputError for a value outside its limits.
 
     temperature 0 means greedy, anything between that and 0.01 becomes 0.01. top_k 0 or -1 and top_p 1.0 are off.
     The first `min_tokens` tokens can't be stop tokens. A fixed `seed` gives the same tokens in any company.
+    Fields of vLLM's that are not covered (NOT_COVERED) may have their defaults and nothing else.
 
-    vLLM: sampling_params.py::SamplingParams (simplified: no beam search, structured output, bad vocabulary checks)
+    vLLM: sampling_params.py::SamplingParams (simplified: see NOT_COVERED; clone() always copies)
     """
 
     n: int = 1
@@ -84,15 +96,23 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: None = None
+    flat_logprobs: bool = False
     detokenize: bool = True
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    skip_clone: bool = False  # accepted for vLLM's sake: a copy is made in any case
+    structured_outputs: None = None
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
+    extra_args: None = None
+    routed_experts_prompt_start: int = 0
+    bad_words: list[str] | None = []
     skip_reading_prefix_cache: bool | None = None
+    thinking_token_budget: None = None
+    repetition_detection: None = None
 
     # filled in by InputProcessor on its own copy, never by the caller
     _eos_token_id: int | None = None  # None with ignore_eos
@@ -107,6 +127,7 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
             self.stop = [self.stop]
         self.stop = [] if self.stop is None else self.stop
         self.stop_token_ids = [] if self.stop_token_ids is None else self.stop_token_ids
+        self.bad_words = [] if self.bad_words is None else self.bad_words
         self.check()
         if self.seed == -1:
             self.seed = None
@@ -123,6 +144,26 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
         if self.skip_reading_prefix_cache is None:
             # prompt logprobs need the logits of every prompt token, so none may come from the cache
             self.skip_reading_prefix_cache = self.prompt_logprobs is not None
+
+    @staticmethod
+    def from_optional(**fields: Any) -> "SamplingParams":
+        """Parameters of a request of OpenAI's form: None stands for a default where it would be no value, ids of
+        logit_bias may be texts, and its biases are cut to -100 to 100.
+
+        vLLM: sampling_params.py::SamplingParams.from_optional
+        """
+        bias = fields.get("logit_bias")
+        if isinstance(bias, dict):
+            try:
+                fields["logit_bias"] = {int(token): min(100.0, max(-100.0, value)) for token, value in bias.items()}
+            except (TypeError, ValueError):
+                raise InputError(f"logit_bias={bias!r} must be a dict of token id to number.") from None
+        return SamplingParams(**{k: v for k, v in fields.items() if v is not None or k not in NEVER_NONE})
+
+    @property
+    def output_text_buffer_length(self) -> int:
+        """Characters of the text that are held back while it may end in the beginning of a stop string."""
+        return max(map(len, self.stop)) - 1 if self.stop and not self.include_stop_str_in_output else 0
 
     @property
     def sampling_type(self) -> SamplingType:
@@ -207,11 +248,14 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, metaclass
                         f"logit_bias[{token}]={bias!r} must be a number from {-HUGE:g} to {HUGE:g}, or -inf, which "
                         "forbids the token."
                     )
-        words = [] if self.bad_words is None else self.bad_words
-        if not isinstance(words, list) or not all(is_text(word) and word.strip() for word in words):
+        if not isinstance(self.bad_words, list) or not all(is_text(word) and word.strip() for word in self.bad_words):
             raise InputError(f"bad_words={self.bad_words!r} must be a list of strings that are more than blanks.")
 
     def _check_switches(self) -> None:
+        for field in NOT_COVERED:
+            default = type(self).__struct_defaults__[self.__struct_fields__.index(field)]
+            if getattr(self, field) != default or isinstance(getattr(self, field), bool) != isinstance(default, bool):
+                raise InputError(f"{field}={getattr(self, field)!r} is not covered by this engine. Leave it out.")
         for field in SWITCHES:
             if not isinstance(getattr(self, field), bool):
                 raise InputError(f"{field}={getattr(self, field)!r} must be True or False.")

@@ -9,8 +9,8 @@ import pickle
 import msgspec
 import pytest
 
-from minivllm.errors import InputError, ModelError
-from minivllm.sampling_params import RequestOutputKind, SamplingParams, SamplingType
+from minivllm.errors import InputError, ModelError, UnknownNameError
+from minivllm.sampling_params import NOT_COVERED, RequestOutputKind, SamplingParams, SamplingType
 
 
 def test_defaults_are_vllm_s() -> None:
@@ -62,6 +62,97 @@ def test_prompt_logprobs_leave_the_prefix_cache_alone() -> None:
     assert SamplingParams().skip_reading_prefix_cache is False
     assert SamplingParams(prompt_logprobs=0).skip_reading_prefix_cache is True
     assert SamplingParams(prompt_logprobs=0, skip_reading_prefix_cache=False).skip_reading_prefix_cache is False
+
+
+# Of vLLM 0.22.0's SamplingParams, in their order; the two that are filled in and not asked for are left out.
+VLLM_FIELDS = [
+    "n",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "max_tokens",
+    "min_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "logprob_token_ids",
+    "flat_logprobs",
+    "detokenize",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "include_stop_str_in_output",
+    "output_kind",
+    "skip_clone",
+    "structured_outputs",
+    "logit_bias",
+    "allowed_token_ids",
+    "extra_args",
+    "routed_experts_prompt_start",
+    "bad_words",
+    "skip_reading_prefix_cache",
+    "thinking_token_budget",
+    "repetition_detection",
+]
+
+
+def test_the_fields_are_vllm_s_in_their_order() -> None:
+    assert [name for name in SamplingParams.__struct_fields__ if not name.startswith("_")] == VLLM_FIELDS
+    assert SamplingParams(3, 0.5).presence_penalty == 0.5, "by their order too"
+    params = SamplingParams()
+    assert params.bad_words == SamplingParams(bad_words=None).bad_words == []
+    assert {name: getattr(params, name) for name in NOT_COVERED} == dict.fromkeys(NOT_COVERED) | {
+        "flat_logprobs": False,
+        "routed_experts_prompt_start": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("logprob_token_ids", [1]),
+        ("logprob_token_ids", []),
+        ("flat_logprobs", True),
+        ("flat_logprobs", 0),
+        ("structured_outputs", {"json": "{}"}),
+        ("extra_args", {}),
+        ("routed_experts_prompt_start", 1),
+        ("routed_experts_prompt_start", False),
+        ("thinking_token_budget", 0),
+        ("repetition_detection", object),
+    ],
+)
+def test_what_is_not_covered_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(InputError) as caught:
+        SamplingParams(**{field: value})
+    assert f"{field}={value!r} is not covered" in str(caught.value)
+
+
+def test_from_optional() -> None:
+    """None stands for a default; biases as OpenAI's clients write them."""
+    nothing = dict.fromkeys(("n", "temperature", "top_p", "presence_penalty", "stop", "max_tokens", "seed"))
+    assert SamplingParams.from_optional(**nothing) == SamplingParams(max_tokens=None)
+    assert SamplingParams.from_optional() == SamplingParams()
+    params = SamplingParams.from_optional(temperature=0.5, stop="a", logit_bias={"5": 300, 6: -1000, "7": 1.5})
+    assert params == SamplingParams(temperature=0.5, stop="a", logit_bias={5: 100.0, 6: -100.0, 7: 1.5})
+    with pytest.raises(InputError, match="logit_bias="):
+        SamplingParams.from_optional(logit_bias={"a": 1})
+    with pytest.raises(UnknownNameError, match="temprature"):
+        SamplingParams.from_optional(temprature=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [({}, 0), ({"stop": "abc"}, 2), ({"stop": ["a", "bc"]}, 1), ({"stop": "a", "include_stop_str_in_output": True}, 0)],
+)
+def test_characters_held_back(fields: dict[str, object], length: int) -> None:
+    assert SamplingParams(**fields).output_text_buffer_length == length
 
 
 # ---------------------------------------------------------------------- stop tokens

@@ -5,6 +5,7 @@ Interface: render_cmpl / render_chat (prompt to token ids), process_inputs, assi
 Must not know: blocks, or which other requests there are.
 """
 
+import math
 import operator
 import time
 import uuid
@@ -15,7 +16,9 @@ import msgspec
 
 from minivllm.boundary import boundary
 from minivllm.config import EngineConfig
+from minivllm.engine.chat_utils import ANSWER_NEXT, ChatParams, detect_content_format, parse_chat_messages
 from minivllm.engine.messages import EngineCoreRequest
+from minivllm.engine.tokenize_params import TokenizeParams
 from minivllm.errors import InputError
 from minivllm.models.model_config import ModelConfig
 from minivllm.sampling_params import MAX_INT, SamplingParams, is_text
@@ -59,6 +62,8 @@ class InputProcessor:
         self.enable_prefix_caching = config.enable_prefix_caching
         self.policy = config.scheduling_policy
         self.max_model_len = max_model_len
+        self.default_cmpl_tok_params = TokenizeParams(max_model_len)
+        self.default_chat_tok_params = TokenizeParams(max_model_len, add_special_tokens=False)
         self.vocab_size = model_config.vocab_size
         self.eos_token_ids = model_config.eos_token_ids
         self.tokenizer = tokenizer
@@ -68,12 +73,15 @@ class InputProcessor:
     # ------------------------------------------------------------------ text to token ids
 
     @boundary("render_cmpl")
-    def render_cmpl(self, prompt: PromptType) -> EngineInput:
+    def render_cmpl(self, prompt: PromptType, tokenization_kwargs: dict[str, Any] | None = None) -> EngineInput:
         """A prompt as it is, without a chat template. Raises InputError for anything that is no prompt.
+
+        tokenization_kwargs: changes of the TokenizeParams.
 
         vLLM: renderers/base.py::BaseRenderer.render_cmpl
         """
         arrival_time = self.clock()
+        tok_params = self.default_cmpl_tok_params.with_kwargs(tokenization_kwargs or {})
         cache_salt = None
         if isinstance(prompt, Mapping):
             unknown = set(prompt) - {"prompt", "prompt_token_ids", "cache_salt"}
@@ -88,33 +96,62 @@ class InputProcessor:
             text, token_ids = (prompt, None) if isinstance(prompt, str) else (None, prompt)
         if token_ids is None:
             self._check_text("prompt", text)
-            token_ids = self._tokenizer_for("a text prompt").encode(text)
+            text = text.lower() if tok_params.do_lower_case else text
+            token_ids = tok_params.encode(self._tokenizer_for("a text prompt"), text)
+        token_ids = self._as_token_ids(token_ids)
+        if text is None and tok_params.needs_detokenization:
+            text = self._tokenizer_for("needs_detokenization").decode(token_ids)
         if cache_salt is not None:
             self._check_text("cache_salt", cache_salt)
-        return EngineInput(self._as_token_ids(token_ids), text, arrival_time, cache_salt)
+        token_ids = tok_params.apply_post_tokenization(self.tokenizer, token_ids)
+        return EngineInput(token_ids, text, arrival_time, cache_salt)
 
     @boundary("render_chat")
-    def render_chat(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> EngineInput:
-        """A conversation through the model's chat template.
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        chat_params: ChatParams = ANSWER_NEXT,
+        tokenization_kwargs: dict[str, Any] | None = None,
+    ) -> EngineInput:
+        """A conversation through a chat template. Raises InputError for what the template does not take.
 
-        vLLM: renderers/base.py::BaseRenderer.render_chat
+        vLLM: renderers/base.py::BaseRenderer.render_chat (with renderers/hf.py::HfRenderer.render_messages)
         """
         arrival_time = self.clock()
+        tok_params = self.default_chat_tok_params.with_kwargs(tokenization_kwargs or {})
         tokenizer = self._tokenizer_for("a chat")
-        if not tokenizer.chat_template:
-            raise InputError("This model has no chat template. Use generate() with a prompt that you format yourself.")
+        template = self._chat_template(chat_params)
         if not messages:
             raise InputError("The conversation is empty: it has no message. Give at least one.")
-        for message in messages:
-            if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
-                raise InputError(f"The chat message {message!r} must be a dict with the keys role and content.")
+        content_format = chat_params.chat_template_content_format
+        if content_format == "auto":
+            content_format = detect_content_format(template)
+        conversation = parse_chat_messages(messages, content_format)
+        kwargs = chat_params.chat_template_kwargs | {"chat_template": template, "tokenize": False}
         try:
-            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt)
+            text = tokenizer.apply_chat_template(conversation, **kwargs)
         except Exception as error:  # a template may raise what it likes
             raise InputError(f"The model's chat template does not take these messages: {error}") from error
         self._check_text("The conversation", text)
-        token_ids = tokenizer.encode(text, add_special_tokens=False)
-        return EngineInput(self._as_token_ids(token_ids), text, arrival_time)
+        text = text.lower() if tok_params.do_lower_case else text
+        token_ids = self._as_token_ids(tok_params.encode(tokenizer, text))
+        return EngineInput(tok_params.apply_post_tokenization(tokenizer, token_ids), text, arrival_time)
+
+    def _chat_template(self, chat_params: ChatParams) -> str:
+        """The template's source.
+
+        vLLM: renderers/hf.py::resolve_chat_template (simplified: no fallbacks of vLLM's own)
+        """
+        if chat_params.chat_template is None and not self.tokenizer.chat_template:
+            raise InputError(
+                "This model has no chat template. Give one as chat_template=, or use generate() with a prompt that you "
+                "format yourself."
+            )
+        try:
+            tools = chat_params.chat_template_kwargs.get("tools")
+            return self.tokenizer.get_chat_template(chat_params.chat_template, tools=tools)
+        except ValueError as error:  # several templates, and none of that name
+            raise InputError(f"No chat template could be chosen: {error}") from error
 
     @staticmethod
     def _check_text(what: str, text: Any) -> None:
@@ -169,6 +206,7 @@ class InputProcessor:
         tokenizer_eos = self.tokenizer.eos_token_id if self.tokenizer is not None else None
         params.set_stop_tokens(tokenizer_eos, self.eos_token_ids)
         params._bad_words_token_ids = self._tokenize_bad_words(params.bad_words)
+        self._check_masks(params)
         return EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=engine_input.prompt_token_ids,
@@ -221,6 +259,23 @@ class InputProcessor:
                     )
         if (params.stop or params.bad_words) and self.tokenizer is None:
             raise InputError("stop and bad_words need the tokenizer, but skip_tokenizer_init=True. Use token ids.")
+
+    def _check_masks(self, params: SamplingParams) -> None:
+        """Raise InputError if no token at all can come first. Later on the same may come of a bad word of several
+        tokens; nobody can know it before.
+
+        vLLM: none, vLLM then takes token 0
+        """
+        forbidden = {token for token, bias in (params.logit_bias or {}).items() if bias == -math.inf}
+        forbidden.update(words[0] for words in params._bad_words_token_ids or () if len(words) == 1)
+        if params.min_tokens > 0:
+            forbidden |= params._all_stop_token_ids
+        allowed = range(self.vocab_size) if params.allowed_token_ids is None else set(params.allowed_token_ids)
+        if len(forbidden) >= len(allowed) and forbidden.issuperset(allowed):
+            raise InputError(
+                "No token can be chosen: bad_words, logit_bias of -inf and, as long as min_tokens is not reached, stop "
+                f"tokens forbid {'all' if params.allowed_token_ids is None else 'all of allowed_token_ids'}. Allow one."
+            )
 
     def _check_logprobs(self, field: str, value: int | None) -> None:
         wanted = self.vocab_size if value == -1 else value

@@ -6,6 +6,7 @@ Interface: initialize; execute_model (flatten, forward), sample_tokens (choose, 
 Must not know: queues, blocks' owners, text.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ from minivllm.sample.sampler import LogprobsTensors, Sampler
 from minivllm.worker.batch import FlatBatch, flatten
 from minivllm.worker.input_batch import InputBatch
 from minivllm.worker.prompt_logprobs import get_prompt_logprobs_dict
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -69,6 +72,7 @@ class ModelRunner:
         )
         self.sampler = sampler_class(config.seed, device)
         self.execute_model_state: ExecuteModelState | None = None
+        self.nan_seen = False
 
     @torch.inference_mode()
     def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput | None:
@@ -102,6 +106,8 @@ class ModelRunner:
         metadata = self.input_batch.make_sampling_metadata()
         output = self.sampler.forward(state.logits, metadata, discarded_rows)
         sampled_token_ids = [[token_id] for token_id in output.sampled_token_ids.tolist()]
+        if not self.nan_seen:
+            self._warn_of_nan(state.logits)
         for row in discarded_rows:
             sampled_token_ids[row] = []
         prompt_logprobs = get_prompt_logprobs_dict(
@@ -115,6 +121,22 @@ class ModelRunner:
             logprobs=_to_lists(output.logprobs_tensors),
             prompt_logprobs_dict=prompt_logprobs,
         )
+
+    def _warn_of_nan(self, logits: torch.Tensor) -> None:
+        """Say once that logits are NaN. The sums of the rows show it, for less than a hundredth of the argmax's time.
+
+        vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._get_nans_in_logits (counts, only if asked to)
+        """
+        rows = logits.sum(dim=-1).isnan().tolist()
+        self.nan_seen = any(rows)
+        if self.nan_seen:
+            requests = ", ".join(self.input_batch.req_ids[row] for row in range(len(rows)) if rows[row])
+            logger.warning(
+                "The logits of %s are NaN, so any token may follow. The model's weights hold NaN, or its values are "
+                "beyond what %s can hold: try dtype='float32'. This is said once.",
+                requests,
+                logits.dtype,
+            )
 
     @boundary("prepare_inputs")
     def prepare_inputs(self, plan: SchedulerOutput) -> FlatBatch:

@@ -5,6 +5,7 @@ Interface: init_device, load_model, determine_available_memory, initialize_from_
 Must not know: the scheduler, sockets.
 """
 
+import logging
 from functools import partial
 
 import torch
@@ -20,6 +21,8 @@ from minivllm.models.registry import choose_model
 from minivllm.parts import load_part
 from minivllm.worker.model_runner import ModelRunner
 
+logger = logging.getLogger(__name__)
+
 
 class Worker:
     """vLLM: v1/worker/gpu_worker.py::Worker"""
@@ -28,7 +31,7 @@ class Worker:
         self.config = config
         self.model_config = model_config
         self.device = _choose_device(config.device)
-        self.dtype = _choose_dtype(config.dtype, model_config.dtype)
+        self.dtype = _choose_dtype(config.dtype, model_config.dtype, self.device)
         self.backend = get_attn_backend(
             config.attention_backend,
             self.device,
@@ -122,5 +125,16 @@ def _choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _choose_dtype(name: str, model_dtype: str) -> torch.dtype:
-    return getattr(torch, model_dtype if name == "auto" else name)
+def _choose_dtype(name: str, model_dtype: str, device: torch.device) -> torch.dtype:
+    """auto: that of the weights, but float32 weights are computed in half of it, which is what they are served in.
+
+    vLLM: config/model.py::_resolve_auto_dtype
+    """
+    if name != "auto":
+        return getattr(torch, name)
+    supported = ["bfloat16", "float16"]
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        supported.remove("bfloat16")
+    if model_dtype not in (*supported, "float32"):
+        logger.warning("This GPU can't compute in %s: %s is taken in its place.", model_dtype, supported[0])
+    return getattr(torch, model_dtype if model_dtype in supported else supported[0])

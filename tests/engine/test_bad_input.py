@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engine.helpers import greedy, is_idle, run
-from tiny_models import VOCAB_SIZE
+from tiny_models import EOS_TOKEN_ID, VOCAB_SIZE
 
 from minivllm import LLM, SamplingParams
 from minivllm.errors import InputError, UnknownNameError
@@ -124,6 +124,22 @@ ONLY_THE_ENGINE_KNOWS = {
     "prompt logprobs from the cache": (
         {"prompt_logprobs": 0, "skip_reading_prefix_cache": False},
         ["prompt_logprobs=0", "skip_reading_prefix_cache=False", "Leave"],
+    ),
+    "all allowed are biased away": (
+        {"allowed_token_ids": [70, 71, 70], "logit_bias": {70: -math.inf, 71: -math.inf, 72: 1.0}},
+        ["No token can be chosen", "logit_bias", "all of allowed_token_ids"],
+    ),
+    "all allowed are bad words": (
+        {"allowed_token_ids": [67, 68], "bad_words": ["a"], "logit_bias": {68: -math.inf}},
+        ["No token can be chosen", "bad_words", "all of allowed_token_ids"],
+    ),
+    "only stop tokens are allowed": (
+        {"allowed_token_ids": [EOS_TOKEN_ID, 70], "stop_token_ids": [70], "min_tokens": 1},
+        ["No token can be chosen", "min_tokens", "all of allowed_token_ids"],
+    ),
+    "everything is biased away": (
+        {"logit_bias": dict.fromkeys(range(VOCAB_SIZE), -math.inf)},
+        ["No token can be chosen", "forbid all."],
     ),
     "stop id": ({"stop_token_ids": [VOCAB_SIZE]}, [f"stop_token_ids holds {VOCAB_SIZE}", f"{VOCAB_SIZE - 1}"]),
 }
@@ -311,3 +327,13 @@ def test_an_id_that_is_no_text_is_refused(llm: LLM, request_id: Any) -> None:
     engine = llm.llm_engine
     prompt = engine.input_processor.render_cmpl(GOOD)
     check_refused(llm, ["request_id=", "string"], lambda: engine.add_request(request_id, prompt, SamplingParams()))
+
+
+def test_masks_that_leave_a_token_run(llm: LLM) -> None:
+    """Beside those that leave none, which are refused: one allowed token is left, at once or after min_tokens."""
+    for fields, wanted in (
+        ({"allowed_token_ids": [70, 71], "logit_bias": {70: -math.inf}, "bad_words": ["a"]}, [71, 71]),
+        ({"allowed_token_ids": [EOS_TOKEN_ID]}, [EOS_TOKEN_ID]),
+        ({"allowed_token_ids": [EOS_TOKEN_ID, 70], "min_tokens": 1, "logit_bias": {70: -90.0}}, [70, EOS_TOKEN_ID]),
+    ):
+        assert greedy(llm, [GOOD], 2, **fields) == [wanted]

@@ -1,6 +1,7 @@
 """What the caller gets: texts, tokens, reasons, logprobs, metrics, in the right order and at the right time."""
 
 import math
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
@@ -46,6 +47,56 @@ def test_answers_come_in_the_order_of_the_prompts(llm: LLM) -> None:
         assert completion.finished() and completion.index == 0 and completion.finish_reason == "length"
         assert completion.logprobs is None and completion.cumulative_logprob is None
         assert completion.token_ids == greedy(llm, [prompt], given.max_tokens)[0]
+
+
+# Of vLLM 0.22.0, in their order. RequestMetrics has two more of ours, which are named in docs/differences.md.
+REQUEST_OUTPUT = [
+    "request_id",
+    "prompt",
+    "prompt_token_ids",
+    "prompt_logprobs",
+    "outputs",
+    "finished",
+    "metrics",
+    "lora_request",
+    "encoder_prompt",
+    "encoder_prompt_token_ids",
+    "num_cached_tokens",
+    "kv_transfer_params",
+]
+COMPLETION = [
+    "index",
+    "text",
+    "token_ids",
+    "cumulative_logprob",
+    "logprobs",
+    "routed_experts",
+    "finish_reason",
+    "stop_reason",
+    "lora_request",
+]
+METRICS = [
+    "num_generation_tokens",
+    "arrival_time",
+    "queued_ts",
+    "scheduled_ts",
+    "first_token_ts",
+    "last_token_ts",
+    "first_token_latency",
+    "is_corrupted",
+]
+
+
+def test_the_fields_are_vllm_s(llm: LLM) -> None:
+    (output,) = run(llm, PROMPT, max_tokens=1)
+    assert [field.name for field in fields(output)] == REQUEST_OUTPUT
+    assert [field.name for field in fields(output.outputs[0])] == COMPLETION
+    metrics = [field.name for field in fields(output.metrics)]
+    assert set(metrics) - set(METRICS) == {"num_preemptions", "finished_time"} and set(METRICS) <= set(metrics)
+    for name in ("lora_request", "encoder_prompt", "encoder_prompt_token_ids", "kv_transfer_params"):
+        assert getattr(output, name) is None
+    assert output.outputs[0].routed_experts is None is output.outputs[0].lora_request
+    assert output.metrics.is_corrupted is False
 
 
 def test_text_prompts_are_tokenized(llm: LLM) -> None:
