@@ -17,11 +17,15 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @contextmanager
-def started(script: str, home: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The script running as a file in `folder`, without a main guard; its output can be read line by line."""
+def started(script: str, home: Path, folder: Path, own_handler: bool = True) -> Iterator[subprocess.Popen[str]]:
+    """The script running as a file in `folder`, without a main guard; its output can be read line by line.
+
+    own_handler: with Python's own handler of Ctrl-C.
+    """
     path = folder / "script.py"
-    # tests that run in the background of a shell inherit that Ctrl-C is ignored
-    path.write_text("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + script)
+    if own_handler:  # tests that run in the background of a shell inherit that Ctrl-C is ignored
+        script = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + script
+    path.write_text(script)
     process = subprocess.Popen(
         [sys.executable, str(path)], env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -26,6 +26,7 @@ from engine.helpers import (
     wait_until,
 )
 from engine.scripts import line_with, started
+from faults import fault
 
 from minivllm import LLM, SamplingParams
 from minivllm.errors import EngineDeadError
@@ -48,6 +49,12 @@ def victim(tiny_folder: str, surroundings: Surroundings, monkeypatch: pytest.Mon
 # ---------------------------------------------------------------------- the core dies
 
 
+@fault(
+    "The core's process",
+    "killed in mid-request",
+    how="SIGKILL and SIGABRT while 60 requests run",
+    then="EngineDeadError with the signal and the core's last words, at once and in every later call; nothing is left",
+)
 @pytest.mark.parametrize(
     ("signal_number", "words"),
     [
@@ -79,6 +86,12 @@ def test_core_killed_in_mid_request(
     assert not victim.llm_engine.has_unfinished_requests()
 
 
+@fault(
+    "The core's process",
+    "killed while nothing runs",
+    how="SIGKILL between two calls",
+    then="the next call raises EngineDeadError; nothing is left",
+)
 def test_core_killed_while_nobody_waits(victim: LLM) -> None:
     core_process(victim).kill()
     wait_until(lambda: victim.llm_engine.engine_core.dead is not None, "the end is noticed")
@@ -86,6 +99,12 @@ def test_core_killed_while_nobody_waits(victim: LLM) -> None:
         run(victim, PROMPT)
 
 
+@fault(
+    "The core's process",
+    "killed while reset_prefix_cache waits",
+    how="SIGSTOP, then SIGKILL",
+    then="EngineDeadError; nothing is left",
+)
 def test_core_killed_in_a_utility_call(victim: LLM) -> None:
     """Whoever waits for an answer gets the error too."""
     core = core_process(victim)
@@ -95,6 +114,12 @@ def test_core_killed_in_a_utility_call(victim: LLM) -> None:
         victim.reset_prefix_cache()
 
 
+@fault(
+    "Parts and messages",
+    "a message that the core can't read",
+    how="a field of a wrong type",
+    then="EngineDeadError with the core's traceback; nothing is left",
+)
 def test_core_that_cannot_read_a_message_dies_loudly(victim: LLM) -> None:
     """The caller doesn't wait for ever for an answer to what was never understood."""
     request = victim.llm_engine.input_processor.process_inputs(
@@ -107,6 +132,12 @@ def test_core_that_cannot_read_a_message_dies_loudly(victim: LLM) -> None:
     assert "exit status 1" in str(caught.value) and "ValidationError" in str(caught.value)
 
 
+@fault(
+    "The core's process",
+    "a step fails",
+    how="MemoryError in the worker",
+    then="the error (in process), or EngineDeadError with it, now and later; nothing is left",
+)
 @both_modes
 def test_a_failing_step_ends_the_engine(
     multiprocess: bool, tiny_folder: str, tmp_path: Path, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
@@ -153,6 +184,12 @@ def script(folder: str, rest: str, multiprocess: bool = True) -> str:
     return LONG_RUN.format(folder=folder, settings=SETTINGS, multiprocess=multiprocess) + rest
 
 
+@fault(
+    "The caller's process",
+    "killed in mid-request",
+    how="SIGKILL",
+    then="the core notices, ends, and takes its sockets along",
+)
 def test_caller_killed(tiny_folder: str, tmp_path: Path, surroundings: Surroundings) -> None:
     """The core notices and ends, and takes its sockets along."""
     rest = "while True: llm.generate([[5, 6, 7]] * 6, endless, use_tqdm=False, on_output=say)"
@@ -166,6 +203,12 @@ def test_caller_killed(tiny_folder: str, tmp_path: Path, surroundings: Surroundi
     assert not list(surroundings.home.iterdir())
 
 
+@fault(
+    "The caller's process",
+    "leaves without shutdown",
+    how="the script ends, raises, or calls `sys.exit`",
+    then="its own exit status; nothing is left",
+)
 @pytest.mark.parametrize("ending", ["", "raise ValueError('alas')", "del llm; sys.exit(3)"])
 def test_caller_leaves_without_goodbye(
     ending: str, tiny_folder: str, tmp_path: Path, surroundings: Surroundings
@@ -182,6 +225,12 @@ def test_caller_leaves_without_goodbye(
 # ---------------------------------------------------------------------- Ctrl-C
 
 
+@fault(
+    "Ctrl-C",
+    "in generate",
+    how="SIGINT while 9 requests run",
+    then="KeyboardInterrupt; the requests are given up, and the next call returns only its own",
+)
 @both_modes
 def test_interrupted_in_generate(
     multiprocess: bool, tiny_folder: str, tmp_path: Path, surroundings: Surroundings
@@ -209,6 +258,12 @@ print("IDLE", llm.reset_prefix_cache(), llm.llm_engine.has_unfinished_requests()
     assert not list(surroundings.home.iterdir())
 
 
+@fault(
+    "Ctrl-C",
+    "while the engine starts",
+    how="SIGINT once the core's process is there",
+    then="KeyboardInterrupt; nothing is left",
+)
 def test_interrupted_while_the_engine_starts(tiny_folder: str, tmp_path: Path, surroundings: Surroundings) -> None:
     with started(script(tiny_folder, ""), surroundings.home, tmp_path) as process:
         line_with(process, "START")
@@ -234,6 +289,12 @@ class Stop(Exception):
     """Raised by a caller's own code."""
 
 
+@fault(
+    "Callbacks",
+    "a callback raises",
+    how="`on_output` raises at the third token, three times",
+    then="the error; the requests are given up, and the next call is right",
+)
 def test_an_error_in_on_output(llm: LLM) -> None:
     def stop(output: Any) -> None:
         if len(output.outputs[0].token_ids) == 3:
@@ -253,6 +314,12 @@ def test_an_error_in_on_output(llm: LLM) -> None:
 # ---------------------------------------------------------------------- the end
 
 
+@fault(
+    "The core's process",
+    "used after shutdown, and shut down again",
+    how="generate and reset_prefix_cache after `shutdown()`",
+    then="EngineDeadError, as often as one asks; nothing is left",
+)
 @both_modes
 def test_shutdown_twice_and_use_after_it(multiprocess: bool, tiny_folder: str, surroundings: Surroundings) -> None:
     llm = LLM(tiny_folder, multiprocess=multiprocess, **SETTINGS)

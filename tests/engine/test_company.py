@@ -1,6 +1,5 @@
 """What one request gets doesn't depend on the others: on seats, chunks, hits, preemption, or on whoever was there."""
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -125,13 +124,3 @@ def test_aborts_by_the_caller(llm: LLM) -> None:
     assert [output.request_id for output in left] == ["c"]
     assert len(left[0].outputs[0].token_ids) == 40
     assert is_idle(llm)
-
-
-def test_calls_from_two_threads_are_refused_or_right(local_llm: LLM) -> None:
-    """One after the other is fine from any thread."""
-    results: list[Any] = []
-    for _ in range(2):
-        thread = threading.Thread(target=lambda: results.append(run_one(local_llm, 3)))
-        thread.start()
-        thread.join()
-    assert results[0] == results[1] == run_one(local_llm, 3)
