@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 
 def rows(folder: Path = TESTS) -> list[Row]:
-    """The rows of all tests in `folder`, by place, then by file and line."""
+    """The rows of all tests in `folder`, by place, then by file."""
     found = []
     for path in sorted(folder.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
