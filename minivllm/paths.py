@@ -13,6 +13,7 @@ from minivllm.errors import InputError
 from minivllm_kernels.trust import others_may_write
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
+OUT_FOLDER = Path("traces/out")  # where commands write traces, from the folder that one stands in
 
 
 def cache_dir() -> Path:

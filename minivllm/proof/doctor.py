@@ -5,6 +5,7 @@ engine can't run without it).
 Must not know: the engine; it looks at the machine.
 """
 
+import argparse
 import importlib.metadata
 import os
 import platform
@@ -183,3 +184,18 @@ def _browser() -> list[Finding]:
         if path:
             return [Finding("browser", "ok", path)]
     return [Finding("browser", "--", "no Chromium found: only the browser tests need one")]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what works here; status 1 if the engine can't run."""
+    findings = examine()
+    width = max(len(finding.what) for finding in findings)
+    for finding in findings:
+        print(f"{finding.mark:<5} {finding.what:<{width}}  {finding.found}")
+        if finding.remedy:
+            print(f"{'':<5} {'':<{width}}  -> {finding.remedy}")
+    return 1 if any(finding.mark == "FAIL" for finding in findings) else 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minivllm.__main__ import _parser, main
+from minivllm.__main__ import main, parse
 from minivllm.course.grader import collect, seeds
 from minivllm.course.grader.catalog import every_lab, get_lab
 from minivllm.course.grader.collect import read_ids, sign
@@ -145,4 +145,4 @@ def test_every_call_in_the_docs_can_be_read() -> None:
     assert len(calls) > 10
     for call in calls:
         words = re.split(r" {2,}", call)[0].split()
-        assert _parser().parse_args(words).what == words[1], call
+        assert parse(words).what == words[1], call
