@@ -17,7 +17,15 @@ from minivllm.errors import InputError
 OWN = "minivllm"
 PEER_DTYPES = ("bfloat16", "float32")  # transformers is faster now in one, now in the other
 TRACED_TURNS, TRACED_BLOCKS = 6, 1500
-QUICK_SCHEDULER = {"running": [1, 4], "steps": 5, "prompt_len": 20, "output_len": 60, "num_blocks": 100}
+QUICK_SCHEDULER = {
+    "running": [1, 4],
+    "waiting": [0, 20],
+    "beside_waiting": 4,
+    "steps": 5,
+    "prompt_len": 20,
+    "output_len": 60,
+    "num_blocks": 100,
+}
 Figures = dict[str, float]
 
 
@@ -70,7 +78,7 @@ def run_scheduler(arguments: argparse.Namespace) -> int:
         sides.append(Side("vllm", command, settings))
 
     def figures(side: str, found: Figures) -> Figures:
-        return {f"{running}_running_us": found[str(running)] for running in settings["running"]}
+        return {name: value for name, value in found.items() if name.endswith("_us")}
 
     return _measure(arguments, "scheduler", sides, figures, settings)
 
@@ -154,7 +162,8 @@ def run_memory(arguments: argparse.Namespace) -> int:
     growth = {"model": job["model"], "max_model_len": 64}
     growth["checkpoints"] = [max(1, arguments.requests * tenths // 10) for tenths in (2, 4, 6, 8, 10)]
     growing = own_side("growth", "own_memory", growth, arguments.threads)
-    scheduler = SETTINGS | {"running": [64]} | ({**QUICK_SCHEDULER, "running": [4]} if arguments.quick else {})
+    scheduler = SETTINGS | (QUICK_SCHEDULER if arguments.quick else {})
+    scheduler |= {"running": [4] if arguments.quick else [64], "waiting": []}
     pools = {"pool of 2k blocks": 2_000, "pool of 100k blocks": 100_000}
     alone = [growing]
     alone += [own_side(name, "own_scheduler", {**scheduler, "num_blocks": blocks}, 1) for name, blocks in pools.items()]
@@ -166,7 +175,7 @@ def run_memory(arguments: argparse.Namespace) -> int:
         if side == "growth":
             return {name: value for name, value in found.items() if "_after_" in name}
         if side in pools:
-            return {f"{running}_running_us": found[str(running)] for running in scheduler["running"]}
+            return {name: value for name, value in found.items() if name.endswith("_us")}
         return {name: found[name] for name in ("peak_mb",) if name in found}
 
     return _measure(arguments, "memory", sides, figures, job)

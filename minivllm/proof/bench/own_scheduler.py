@@ -1,7 +1,8 @@
-"""Cost of a step of the Scheduler, without a model: requests that all decode, and a made-up token for each.
+"""Cost of a step of the Scheduler, without a model: requests that all decode, and a made-up token for each; beside
+others that wait for a seat.
 
 Owns: the workload. peer_vllm_scheduler.py runs the same with vLLM's classes.
-Interface: SETTINGS, measure.
+Interface: SETTINGS, measure, measure_all.
 Must not know: torch.
 """
 
@@ -22,6 +23,8 @@ from minivllm.sampling_params import SamplingParams
 
 SETTINGS: dict[str, Any] = {
     "running": [1, 16, 64, 256],
+    "waiting": [0, 1000, 20_000],  # for a seat, while `beside_waiting` run
+    "beside_waiting": 64,
     "prompt_len": 64,
     "output_len": 448,
     "steps": 300,  # a measurement is their median
@@ -32,8 +35,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def make_scheduler(settings: dict[str, Any], running: int) -> Scheduler:
-    """A scheduler with `running` waiting requests of different prompts.
+def make_scheduler(settings: dict[str, Any], requests: int) -> Scheduler:
+    """A scheduler with so many waiting requests of different prompts.
 
     vLLM: none, see peer_vllm_scheduler.py
     """
@@ -44,19 +47,20 @@ def make_scheduler(settings: dict[str, Any], running: int) -> Scheduler:
     ).resolved(settings["prompt_len"] + settings["output_len"])
     scheduler = Scheduler(config, KVCacheManager(config, BlockPool(settings["num_blocks"], enable_caching=True)))
     hasher = get_request_block_hasher(settings["block_size"], init_none_hash())
-    for row in range(running):
+    for row in range(requests):
         params = SamplingParams(temperature=0, max_tokens=settings["output_len"], ignore_eos=True)
         prompt = [(row * 7919 + i * 31) % 40000 + 5 for i in range(settings["prompt_len"])]
         scheduler.add_request(Request(f"r{row}", prompt, params, arrival_time=float(row), block_hasher=hasher))
     return scheduler
 
 
-def measure(settings: dict[str, Any], running: int) -> float:
-    """Median microseconds of schedule + update_from_output with `running` requests that decode.
+def measure(settings: dict[str, Any], running: int, waiting: int = 0) -> float:
+    """Median microseconds of schedule + update_from_output with `running` requests that decode. Those that wait could
+    run only if there were more seats.
 
     vLLM: none, see peer_vllm_scheduler.py
     """
-    scheduler = make_scheduler(settings, running)
+    scheduler = make_scheduler({**settings, "max_num_seqs": running}, running + waiting)
     times: list[float] = []
     while len(times) < settings["steps"]:
         start = time.perf_counter()
@@ -74,7 +78,14 @@ def measure(settings: dict[str, Any], running: int) -> float:
     return statistics.median(times) * 1e6
 
 
+def measure_all(settings: dict[str, Any]) -> dict[str, float]:
+    """Microseconds of a step, by what runs and by what waits."""
+    running = {f"{count}_running_us": measure(settings, count) for count in settings["running"]}
+    beside = settings["beside_waiting"]
+    return running | {f"{count}_waiting_us": measure(settings, beside, count) for count in settings["waiting"]}
+
+
 if __name__ == "__main__":
     with open(sys.argv[1]) as file:
         given = json.load(file)
-    print(json.dumps({str(n): measure(given, n) for n in given["running"]}))
+    print(json.dumps(measure_all(given)))

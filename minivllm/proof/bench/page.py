@@ -192,11 +192,16 @@ def _latency(result: Result, results: dict[str, Result]) -> str:
 
 def _scheduler(result: Result, results: dict[str, Result]) -> str:
     mine = result["medians"][result["own"]]
-    counts = {int(name.partition("_")[0]): value for name, value in mine.items()}
-    few, many = min(counts), max(counts)
+    running, waiting = (
+        {int(name.partition("_")[0]): value for name, value in mine.items() if name.endswith(f"_{kind}_us")}
+        for kind in ("running", "waiting")
+    )
+    few, many, crowd = min(running), max(running), max(waiting)
     return (
         f"Microseconds of schedule and update_from_output together, without the model. From {few} to {many} running "
-        f"requests a step grows from {counts[few]:.0f} to {counts[many]:.0f} µs: {counts[many] / many:.1f} µs for each."
+        f"requests a step grows from {running[few]:.0f} to {running[many]:.0f} µs: {running[many] / many:.1f} µs for "
+        f"each. Beside {result['settings']['beside_waiting']} running ones, {crowd:,} that wait for a seat make a step "
+        f"{waiting[crowd] / waiting[min(waiting)]:.2f} times as long."
     )
 
 

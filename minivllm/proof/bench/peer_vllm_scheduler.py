@@ -2,7 +2,7 @@
 
     PEER_PYTHON peer_vllm_scheduler.py MODEL_FOLDER SETTINGS.json
 
-Owns: the workload of `own_scheduler.py`, in vLLM's classes. Prints one line of JSON: running requests -> microseconds.
+Owns: the workload of `own_scheduler.py`, in vLLM's classes. Prints one line of JSON: name -> microseconds.
 Must not know: minivllm, which that Python need not have.
 """
 
@@ -54,14 +54,15 @@ def make_scheduler(model: str, settings: dict) -> Scheduler:
     )
 
 
-def measure(model: str, settings: dict, running: int) -> float:
-    """Median microseconds of schedule + update_from_output with `running` requests that decode.
+def measure(model: str, settings: dict, running: int, waiting: int = 0) -> float:
+    """Median microseconds of schedule + update_from_output with `running` requests that decode. Those that wait could
+    run only if there were more seats.
 
     vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
     """
-    scheduler = make_scheduler(model, settings)
+    scheduler = make_scheduler(model, {**settings, "max_num_seqs": running})
     hasher = get_request_block_hasher(settings["block_size"], sha256)
-    for row in range(running):
+    for row in range(running + waiting):
         params = SamplingParams(temperature=0, max_tokens=settings["output_len"], ignore_eos=True)
         prompt = [(row * 7919 + i * 31) % 40000 + 5 for i in range(settings["prompt_len"])]
         scheduler.add_request(Request(f"r{row}", prompt, params, None, arrival_time=float(row), block_hasher=hasher))
@@ -88,4 +89,7 @@ if __name__ == "__main__":
     init_none_hash(sha256)
     with open(sys.argv[2]) as file:
         given = json.load(file)
-    print(json.dumps({str(n): measure(sys.argv[1], given, n) for n in given["running"]}))
+    found = {f"{n}_running_us": measure(sys.argv[1], given, n) for n in given["running"]}
+    beside = given["beside_waiting"]
+    found |= {f"{n}_waiting_us": measure(sys.argv[1], given, beside, n) for n in given["waiting"]}
+    print(json.dumps(found))

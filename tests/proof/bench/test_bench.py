@@ -21,7 +21,7 @@ QUICK = ("--quick", "--rounds", "1", "--threads", "1")
 BENCHES = [
     ("throughput", {"alone_output_tokens_per_s", "batch_output_tokens_per_s", "batch_s", "cpu_s"}, {"minivllm"}),
     ("latency", {"batch 1, context 64: first_token_ms", "batch 16, context 64: step_ms"}, {"minivllm"}),
-    ("scheduler", {"1_running_us", "4_running_us"}, {"minivllm"}),
+    ("scheduler", {"1_running_us", "4_running_us", "0_waiting_us", "20_waiting_us"}, {"minivllm"}),
     ("tracing", {"batch_s", "alone_s"}, {"minivllm", "detail 0", "detail 1"}),
     ("startup", {"first_token_s", "cpu_s"}, {"minivllm", "import minivllm.trace"}),
     ("kernels", {"copy_gb_per_s", "gemm_gflop_per_s", "attention_torch_2_rows_us"}, {"minivllm"}),
