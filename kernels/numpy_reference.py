@@ -16,11 +16,9 @@ def gather_kv_numpy(cache: np.ndarray, table_row: np.ndarray, seq_len: int) -> n
 
     vLLM: none, the kernels never gather
     """
-    # >>> lab 08.1 find block and offset of every key
     block_size = cache.shape[1]
     places = np.arange(seq_len)
     return cache[table_row[places // block_size], places % block_size]
-    # <<< lab 08.1
 
 
 def attend_numpy(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
@@ -30,7 +28,6 @@ def attend_numpy(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> n
 
     vLLM: none, this is the formula
     """
-    # >>> lab 08.2 scores, mask, softmax, values
     num_queries, num_heads, _ = q.shape
     seq_len, num_kv_heads, _ = k.shape
     k = np.repeat(k, num_heads // num_kv_heads, axis=1)
@@ -43,7 +40,6 @@ def attend_numpy(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> n
     weights = np.exp(scores)
     weights = weights / weights.sum(axis=-1, keepdims=True)
     return np.einsum("hnl,lhd->nhd", weights, v)
-    # <<< lab 08.2
 
 
 def paged_attention_numpy(
@@ -61,7 +57,6 @@ def paged_attention_numpy(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::unified_attention
     """
-    # >>> lab 08.3 each sequence of the batch by itself
     out = np.zeros_like(q)
     for row, seq_len in enumerate(seq_lens):
         start, end = query_start_loc[row], query_start_loc[row + 1]
@@ -71,4 +66,3 @@ def paged_attention_numpy(
         v = gather_kv_numpy(v_cache, block_table[row], seq_len)
         out[start:end] = attend_numpy(q[start:end], k, v, scale)
     return out
-    # <<< lab 08.3

@@ -43,7 +43,6 @@ def paged_decode_kernel(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 2D form with one token a sequence)
     """
-    # >>> lab 10.2 load the queries of this KV head, attend to all keys, divide, store
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     seq_len = tl.load(seq_lens + row)
@@ -61,7 +60,6 @@ def paged_decode_kernel(
     )
     row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)  # a padding row: 0 / 1
     tl.store(out + row * out_stride + numbers, acc / row_sum[:, None], mask=mask)
-    # <<< lab 10.2
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -94,7 +92,6 @@ def paged_decode_segments_kernel(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 3D form)
     """
-    # >>> lab 10.4 attend to the keys of this segment, store what reduce_segments_kernel needs
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     segment = tl.program_id(2)
@@ -119,7 +116,6 @@ def paged_decode_segments_kernel(
     tl.store(segment_max + places, row_max, mask=heads < G)
     tl.store(segment_sum + places, row_sum, mask=heads < G)
     tl.store(segment_acc + places[:, None] * D + dims[None, :], acc, mask=mask)
-    # <<< lab 10.4
 
 
 @triton.jit
@@ -139,7 +135,6 @@ def reduce_segments_kernel(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::reduce_segments
     """
-    # >>> lab 10.4 join the segments that were written, each with its weight
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     seq_len = tl.load(seq_lens + row)
@@ -160,7 +155,6 @@ def reduce_segments_kernel(
     acc = tl.sum(parts * weights[:, None], 0)
     total = tl.where(total == 0.0, 1.0, total)  # a padding row: 0 / 1
     tl.store(out + row * out_stride + head * D + dims, acc / total, mask=in_head)
-    # <<< lab 10.4
 
 
 def paged_decode(

@@ -47,7 +47,6 @@ def paged_attention(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::unified_attention
     """
-    # >>> lab 08.4 each sequence of the batch by itself
     out = torch.zeros_like(q)  # [T, Hq, D]
     for row, seq_len in enumerate(seq_lens.tolist()):
         start, end = query_start_loc[row : row + 2].tolist()
@@ -57,7 +56,6 @@ def paged_attention(
         v = gather_kv(v_cache, block_table[row], seq_len)  # [L, Hkv, D]
         out[start:end] = attend(q[start:end], k, v, scale, sliding_window, softcap)  # [n, Hq, D]
     return out
-    # <<< lab 08.4
 
 
 def gather_kv(cache: torch.Tensor, table_row: torch.Tensor, seq_len: int) -> torch.Tensor:
@@ -65,12 +63,10 @@ def gather_kv(cache: torch.Tensor, table_row: torch.Tensor, seq_len: int) -> tor
 
     vLLM: none, the kernels never gather
     """
-    # >>> lab 08.4 find block and offset of every key
     block_size = cache.shape[1]
     places = torch.arange(seq_len, device=cache.device)  # [L]
     blocks = table_row[places // block_size].long()  # [L]
     return cache[blocks, places % block_size]  # [L, Hkv, D]
-    # <<< lab 08.4
 
 
 def attend(
@@ -85,7 +81,6 @@ def attend(
 
     vLLM: none, this is the formula
     """
-    # >>> lab 08.4 scores, mask, softmax, values
     compute = torch.promote_types(q.dtype, torch.float32)
     num_queries, num_heads, _ = q.shape
     seq_len, num_kv_heads, _ = k.shape
@@ -102,7 +97,6 @@ def attend(
         seen &= places > query_places - sliding_window
     weights = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)  # [Hq, n, L]
     return torch.einsum("hnl,lhd->nhd", weights, v).to(q.dtype)  # [n, Hq, D]
-    # <<< lab 08.4
 
 
 def paged_decode(
@@ -167,10 +161,8 @@ def online_softmax_step(
 
     vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
     """
-    # >>> lab 10.1 take a tile of scores and values into m, l and acc
     m_new = torch.maximum(m, s.amax(dim=-1))  # [..., G]
     finite = m_new.masked_fill(m_new == -torch.inf, 0.0)  # where no key has been seen, -inf - -inf would be NaN
     p = torch.exp(s - finite[..., None])  # [..., G, T]
     alpha = torch.exp(m - finite)  # [..., G]
     return m_new, l * alpha + p.sum(dim=-1), acc * alpha[..., None] + p @ v
-    # <<< lab 10.1

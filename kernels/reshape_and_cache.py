@@ -32,7 +32,6 @@ def reshape_and_cache_kernel(
     vLLM: v1/attention/ops/triton_reshape_and_cache_flash.py::reshape_and_cache_kernel_flash (simplified: no FP8, one
     layout)
     """
-    # >>> lab 09.1 find the token's slot and copy its numbers of this tile
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_mapping + token)
     if slot < 0:
@@ -45,7 +44,6 @@ def reshape_and_cache_kernel(
     tl.store(k_cache + line + numbers, k, mask=mask)
     v = tl.load(value + token * value_stride + numbers, mask=mask)
     tl.store(v_cache + line + numbers, v, mask=mask)
-    # <<< lab 09.1
 
 
 def reshape_and_cache(
@@ -65,7 +63,6 @@ def reshape_and_cache(
 
     vLLM: v1/attention/ops/triton_reshape_and_cache_flash.py::triton_reshape_and_cache_flash
     """
-    # >>> lab 09.1 choose a grid and launch the kernel
     num_tokens = slot_mapping.shape[0]
     if num_tokens == 0:
         return
@@ -95,4 +92,3 @@ def reshape_and_cache(
         num_warps=tuning.num_warps,
         num_stages=tuning.num_stages,
     )
-    # <<< lab 09.1

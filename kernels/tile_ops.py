@@ -40,14 +40,12 @@ def softmax_step(row_max, row_sum, scores, scale):
 
     vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
     """
-    # >>> lab 10.2 take the tile into maximum and sum; give its weights and the factor
     new_max = tl.maximum(row_max, tl.max(scores, 1) * scale)
     # in a row that has seen no key yet, -inf - -inf would be NaN
     finite = tl.where(new_max == float("-inf"), 0.0, new_max)
     weights = tl.math.exp2(scores * scale - finite[:, None])
     correction = tl.math.exp2(row_max - finite)
     return new_max, row_sum * correction + tl.sum(weights, 1), weights, correction
-    # <<< lab 10.2
 
 
 @triton.jit
@@ -136,7 +134,6 @@ def attend_tiles(
 
     vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its loop over tiles)
     """
-    # >>> lab 10.2 walk over the tiles: find the keys, score them, carry the sums on
     dims = tl.arange(0, D2)
     row_max = tl.full([query.shape[0]], float("-inf"), tl.float32)
     row_sum = tl.zeros([query.shape[0]], tl.float32)
@@ -155,4 +152,3 @@ def attend_tiles(
         v = tl.load(v_head + lines[:, None] + dims[None, :], mask=mask, other=0.0)
         acc = acc * correction[:, None] + dot(weights.to(v.dtype), v)
     return row_max, row_sum, acc
-    # <<< lab 10.2

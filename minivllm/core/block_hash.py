@@ -26,13 +26,11 @@ def hash_block_tokens(parent: Hash, token_ids: Sequence[int], extra_keys: tuple[
 
     vLLM: v1/core/kv_cache_utils.py::hash_block_tokens (hashes bytes in place of a pickle)
     """
-    # >>> lab 05.1 one value for parent, tokens and extra keys
     digest = hashlib.sha256(parent)
     digest.update(array("q", token_ids).tobytes())
     if extra_keys is not None:
         digest.update(repr(extra_keys).encode())
     return digest.digest()
-    # <<< lab 05.1
 
 
 def extend_block_hashes(
@@ -48,12 +46,10 @@ def extend_block_hashes(
 
     vLLM: v1/core/kv_cache_utils.py::get_request_block_hasher.request_block_hasher
     """
-    # >>> lab 05.1 hash the full blocks that have no hash yet
     for start in range(len(block_hashes) * block_size, len(token_ids) - block_size + 1, block_size):
         parent = block_hashes[-1] if block_hashes else none_hash
         extra_keys = (cache_salt,) if cache_salt and start == 0 else None
         block_hashes.append(hash_block_tokens(parent, token_ids[start : start + block_size], extra_keys))
-    # <<< lab 05.1
 
 
 def get_request_block_hasher(

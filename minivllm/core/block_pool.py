@@ -55,58 +55,46 @@ class FreeKVCacheBlockQueue:
 
     def popleft(self) -> KVCacheBlock:
         """Take the block at the front. Raises ValueError when there is none."""
-        # >>> lab 04.1 take the block at the front
         block = self._head.next_free_block
         if block is self._tail:
             raise ValueError("No free blocks")
         self.remove(block)
         return block
-        # <<< lab 04.1
 
     def popleft_n(self, n: int) -> list[KVCacheBlock]:
         """Take `n` blocks from the front, in order. Raises ValueError before anything changes."""
-        # >>> lab 04.1 take n blocks, or none
         if n > self.num_free_blocks:
             raise ValueError(f"Cannot take {n} of {self.num_free_blocks} free blocks")
         return [self.popleft() for _ in range(n)]
-        # <<< lab 04.1
 
     def remove(self, block: KVCacheBlock) -> None:
         """Unlink a block from anywhere in the queue. Raises RuntimeError when it isn't in it."""
-        # >>> lab 04.1 unlink the block
         before, after = block.prev_free_block, block.next_free_block
         if before is None or after is None:
             raise RuntimeError(f"Block {block.block_id} is not in the free queue")
         before.next_free_block, after.prev_free_block = after, before
         block.prev_free_block = block.next_free_block = None
         self.num_free_blocks -= 1
-        # <<< lab 04.1
 
     def append(self, block: KVCacheBlock) -> None:
         """Put a block at the tail."""
-        # >>> lab 04.1 link the block in at the tail
         last = self._tail.prev_free_block
         block.prev_free_block, block.next_free_block = last, self._tail
         last.next_free_block = self._tail.prev_free_block = block
         self.num_free_blocks += 1
-        # <<< lab 04.1
 
     def append_n(self, blocks: Iterable[KVCacheBlock]) -> None:
         """Put blocks at the tail, in the order given."""
-        # >>> lab 04.1 append them one after the other
         for block in blocks:
             self.append(block)
-        # <<< lab 04.1
 
     def get_all_free_blocks(self) -> list[KVCacheBlock]:
         """All free blocks, the next to be allocated first. Walks the queue: for traces and tests."""
-        # >>> lab 04.1 walk the queue from the front
         found, block = [], self._head.next_free_block
         while block is not self._tail:
             found.append(block)
             block = block.next_free_block
         return found
-        # <<< lab 04.1
 
 
 class BlockPool:
@@ -138,10 +126,8 @@ class BlockPool:
 
         vLLM: v1/core/block_pool.py::BlockPool.get_cached_block
         """
-        # >>> lab 05.2 look the hash up
         blocks = self.cached_block_hash_to_block.get(block_hash)
         return next(iter(blocks.values())) if blocks else None
-        # <<< lab 05.2
 
     @boundary("cache_full_blocks")
     def cache_full_blocks(
@@ -153,13 +139,11 @@ class BlockPool:
 
         vLLM: v1/core/block_pool.py::BlockPool.cache_full_blocks
         """
-        # >>> lab 05.2 give each full block its hash, and enter it in the map
         for index in range(num_cached, num_full):
             block, block_hash = blocks[index], request.block_hashes[index]
             assert block.block_hash is None, f"{block} is cached already"
             block.block_hash = block_hash
             self.cached_block_hash_to_block.setdefault(block_hash, {})[block.block_id] = block
-        # <<< lab 05.2
 
     @boundary("get_new_blocks")
     def get_new_blocks(self, num_blocks: int) -> list[KVCacheBlock]:
@@ -170,14 +154,12 @@ class BlockPool:
 
         vLLM: v1/core/block_pool.py::BlockPool.get_new_blocks
         """
-        # >>> lab 04.2 take blocks from the free queue, evict what they held, count their owner
         blocks = self.free_block_queue.popleft_n(num_blocks)
         self.evicted_block_ids = [block.block_id for block in blocks if self._maybe_evict_cached_block(block)]
         for block in blocks:
             assert block.ref_cnt == 0, f"{block} was in the free queue while in use"
             block.ref_cnt = 1
         return blocks
-        # <<< lab 04.2
 
     @boundary("touch")
     def touch(self, blocks: Sequence[KVCacheBlock]) -> None:
@@ -185,12 +167,10 @@ class BlockPool:
 
         vLLM: v1/core/block_pool.py::BlockPool.touch
         """
-        # >>> lab 04.3 count one owner more
         for block in blocks:
             if block.ref_cnt == 0 and not block.is_null:
                 self.free_block_queue.remove(block)
             block.ref_cnt += 1
-        # <<< lab 04.3
 
     @boundary("free_blocks")
     def free_blocks(self, ordered_blocks: Iterable[KVCacheBlock]) -> None:
@@ -200,12 +180,10 @@ class BlockPool:
 
         vLLM: v1/core/block_pool.py::BlockPool.free_blocks
         """
-        # >>> lab 04.2 count one owner less
         for block in ordered_blocks:
             block.ref_cnt -= 1
             if block.ref_cnt == 0 and not block.is_null:
                 self.free_block_queue.append(block)
-        # <<< lab 04.2
 
     def forget_hashes(self, blocks: Iterable[KVCacheBlock]) -> list[int]:
         """Make blocks that can be hit unfindable; returns their ids.
@@ -242,7 +220,6 @@ class BlockPool:
 
         vLLM: v1/core/block_pool.py::BlockPool._maybe_evict_cached_block
         """
-        # >>> lab 05.2 take the block, and no other, out of the map
         if block.block_hash is None:
             return False
         same_hash = self.cached_block_hash_to_block[block.block_hash]
@@ -251,4 +228,3 @@ class BlockPool:
             del self.cached_block_hash_to_block[block.block_hash]
         block.block_hash = None
         return True
-        # <<< lab 05.2

@@ -104,7 +104,6 @@ class KVCacheManager:
 
         vLLM: v1/core/kv_cache_manager.py::KVCacheManager.allocate_slots (its two fit tests)
         """
-        # >>> lab 05.4 the two fit tests
         num_free = self.block_pool.get_num_free_blocks()
         if full_sequence_must_fit:
             whole = min(request.num_tokens, self.max_model_len)
@@ -114,7 +113,6 @@ class KVCacheManager:
         num_tokens = self._num_tokens_with_slots(request, num_new_tokens, num_hit_tokens)
         needed = self.get_num_blocks_to_allocate(request, num_tokens, hits)
         return (needed, num_free) if needed > num_free else None
-        # <<< lab 05.4
 
     def get_num_blocks_to_allocate(self, request: Request, num_tokens: int, hits: Sequence[KVCacheBlock]) -> int:
         """Free blocks that it costs to hold `num_tokens` tokens of a request, beside those it has. Never below 0.
@@ -123,13 +121,11 @@ class KVCacheManager:
 
         vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.get_num_blocks_to_allocate
         """
-        # >>> lab 05.4 what new blocks and hits cost
         num_held = len(self.req_to_blocks.get(request.request_id, ()))
         num_new_blocks = max(cdiv(num_tokens, self.block_size) - num_held - len(hits), 0)
         if not hits:
             return num_new_blocks
         return num_new_blocks + sum(block.ref_cnt == 0 for block in hits)
-        # <<< lab 05.4
 
     @boundary("cache_blocks")
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
@@ -137,14 +133,12 @@ class KVCacheManager:
 
         vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.cache_blocks
         """
-        # >>> lab 05.4 hand the blocks that are full now to the pool, once
         num_cached = self.num_cached_block.get(request.request_id, 0)
         num_full = num_tokens // self.block_size
         if num_full > num_cached:
             blocks = self.req_to_blocks[request.request_id]
             self.block_pool.cache_full_blocks(request, blocks, num_cached, num_full)
         self.num_cached_block[request.request_id] = max(num_cached, num_full)
-        # <<< lab 05.4
 
     @boundary("free")
     def free(self, request: Request) -> None:
@@ -152,11 +146,9 @@ class KVCacheManager:
 
         vLLM: v1/core/kv_cache_manager.py::KVCacheManager.free
         """
-        # >>> lab 05.4 give all blocks back, the last one first
         self.num_cached_block.pop(request.request_id, None)
         blocks = self.req_to_blocks.pop(request.request_id, [])
         self.block_pool.free_blocks(blocks[::-1])
-        # <<< lab 05.4
 
     @boundary("forget_uncomputed_blocks")
     def forget_uncomputed_blocks(self, request: Request) -> list[int]:

@@ -186,7 +186,6 @@ def check_stop(request: Request, max_model_len: int) -> bool:
 
     vLLM: v1/core/sched/utils.py::check_stop (simplified: no repetition detection)
     """
-    # >>> lab 02.1 the rules, in their order
     params, num_output_tokens = request.sampling_params, request.num_output_tokens
     if num_output_tokens < params.min_tokens:
         return False
@@ -202,7 +201,6 @@ def check_stop(request: Request, max_model_len: int) -> bool:
         request.status = RequestStatus.FINISHED_LENGTH_CAPPED
         return True
     return False
-    # <<< lab 02.1
 
 
 def update_request_with_output(
@@ -215,10 +213,8 @@ def update_request_with_output(
 
     vLLM: v1/core/sched/scheduler.py::Scheduler._update_request_with_output
     """
-    # >>> lab 02.2 append and test, token by token
     for count, token_id in enumerate(new_token_ids, start=1):
         request.append_output_token_ids(token_id)
         if check_stop(request, max_model_len):
             return new_token_ids[:count], True
     return new_token_ids, False
-    # <<< lab 02.2

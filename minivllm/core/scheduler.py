@@ -68,7 +68,6 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.finish_requests
         """
-        # >>> lab 02.3 take each live request out of its queue, and end it
         finished, from_waiting = [], []
         for request_id in request_ids:
             request = self.requests.get(request_id)
@@ -83,7 +82,6 @@ class Scheduler:
             finished.append(request_id)
         self.waiting.remove_requests(from_waiting)  # all at once: each one alone would walk through the queue
         return finished
-        # <<< lab 02.3
 
     def has_requests(self) -> bool:
         """True while a request lives, or an end has not been told to the worker.
@@ -117,18 +115,15 @@ class Scheduler:
 
     def _num_new_tokens(self, missing: int, token_budget: int) -> int:
         """Tokens that a request gets of its `missing` ones: at most the threshold (0: none), and at most the budget."""
-        # >>> lab 03.1 threshold, then budget
         if 0 < self.long_prefill_token_threshold < missing:
             missing = self.long_prefill_token_threshold
         return min(missing, token_budget)
-        # <<< lab 03.1
 
     def _schedule_running(self, step: StepPlan) -> None:
         """Pass 1: every running request gets what it misses, in order of admission.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
-        # >>> lab 03.2 give every running request what it misses, while there is budget
         while step.req_index < len(self.running) and step.token_budget > 0:
             request = self.running[step.req_index]
             n = self._num_new_tokens(request.num_tokens - request.num_computed_tokens, step.token_budget)
@@ -145,21 +140,18 @@ class Scheduler:
             step.num_scheduled_tokens[request.request_id] = n
             step.token_budget -= n
             step.req_index += 1
-        # <<< lab 03.2
 
     def _allocate_or_preempt(self, request: Request, n: int, step: StepPlan) -> list[KVCacheBlock] | None:
         """Slots for `n` tokens of a running request, at the cost of others if need be. None: it had to go itself.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
-        # >>> lab 06.3 until the tokens fit, preempt one request after the other
         while (new_blocks := self.kv_cache_manager.allocate_slots(request, n)) is None:
             victim = self._select_victim()
             self._preempt_for(request, n, victim, step)
             if victim is request:
                 return None
         return new_blocks
-        # <<< lab 06.3
 
     def _preempt_for(self, request: Request, n: int, victim: Request, step: StepPlan) -> None:
         """Preempt `victim`, since `n` tokens of `request` do not fit; note it in the plan, with the numbers behind it.
@@ -187,25 +179,21 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
-        # >>> lab 06.1 one rule for each policy
         if self.policy == "priority":
             return max(self.running, key=lambda request: (request.priority, request.arrival_time))
         return self.running[-1]
-        # <<< lab 06.1
 
     def _take_from_running(self, victim: Request, step: StepPlan) -> None:
         """Take the victim out of the running list, and out of the plan if it is in it already.
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
-        # >>> lab 06.3 out of the running list; undo what the plan holds of it
         self.running.remove(victim)
         if victim.request_id in step.num_scheduled_tokens:
             step.scheduled_running.remove(victim)
             step.token_budget += step.num_scheduled_tokens.pop(victim.request_id)
             del step.new_blocks[victim.request_id]
             step.req_index -= 1
-        # <<< lab 06.3
 
     def _preempt_request(self, victim: Request) -> None:
         """Take a request's blocks and put it back to the front of the waiting queue.
@@ -236,7 +224,6 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
         """
-        # >>> lab 03.3 admit from the head, while budget, seats and blocks last
         while self.waiting and step.token_budget > 0 and len(self.running) < self.max_num_running_reqs:
             request = self.waiting.peek_request()
             hits, num_hit_tokens = self.kv_cache_manager.get_computed_blocks(request)
@@ -256,7 +243,6 @@ class Scheduler:
                 step.refuse(request, "blocks", len(self.running), num_hit_tokens, needed, num_free)
                 break
             self._admit(self.waiting.pop_request(), n, num_hit_tokens, step)
-        # <<< lab 03.3
 
     def _admit(self, request: Request, n: int, num_hit_tokens: int, step: StepPlan) -> None:
         """Give a waiting request, which has left its queue, a seat and `n` tokens. Its hits count as computed.
@@ -288,12 +274,10 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler._update_after_schedule
         """
-        # >>> lab 02.4 counts, and whose end has been told
         for request_id, n in plan.num_scheduled_tokens.items():
             self.requests[request_id].num_computed_tokens += n
         # a new set, since the plan holds the old one
         self.finished_req_ids = set()
-        # <<< lab 02.4
 
     def find_skipped(self, plan: SchedulerOutput) -> list[Skipped]:
         """Why each request without tokens got none; to be asked before anything else happens. O(live requests)."""
@@ -307,7 +291,6 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler.update_from_output
         """
-        # >>> lab 02.3 append the sampled tokens, end what ends, say what is new
         outputs: list[EngineCoreOutput] = []
         stopped: set[str] = set()
         for request_id in plan.num_scheduled_tokens:
@@ -326,7 +309,6 @@ class Scheduler:
         if stopped:
             self.running = [request for request in self.running if request.request_id not in stopped]
         return outputs
-        # <<< lab 02.3
 
     def _update_request_with_output(self, request: Request, new_token_ids: list[int]) -> tuple[list[int], bool]:
         """vLLM: v1/core/sched/scheduler.py::Scheduler._update_request_with_output"""
@@ -353,8 +335,6 @@ class Scheduler:
 
         vLLM: v1/core/sched/scheduler.py::Scheduler._free_request
         """
-        # >>> lab 02.4 who ended, its blocks, its entry
         self.finished_req_ids.add(request.request_id)
         self.kv_cache_manager.free(request)
         del self.requests[request.request_id]
-        # <<< lab 02.4

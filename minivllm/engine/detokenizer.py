@@ -140,7 +140,6 @@ class IncrementalDetokenizer:
 
         vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer.get_next_output_text
         """
-        # >>> lab 12.3 hold back until the end; delta goes on where it stopped
         length = len(self.output_text) - (0 if finished else self.stop_buffer_length)
         if not delta:
             return self.output_text[: max(length, 0)]
@@ -149,7 +148,6 @@ class IncrementalDetokenizer:
             return ""
         self._last_output_text_offset = length
         return self.output_text[start:length]
-        # <<< lab 12.3
 
 
 def _without_common_start(text: str, other: str) -> str:
@@ -167,7 +165,6 @@ def check_stop_strings(
 
     vLLM: v1/engine/detokenizer.py::check_stop_strings
     """
-    # >>> lab 12.2 the first stop string that ends in the new characters, and the cut
     if new_char_count == 0:
         return None
     for stop_string in stop:
@@ -181,4 +178,3 @@ def check_stop_strings(
         end = found + len(stop_string)
         return stop_string, -1 if end == len(output_text) else end
     return None
-    # <<< lab 12.2

@@ -23,9 +23,7 @@ def request_frames(
 
     vLLM: v1/engine/core_client.py::SyncMPClient._send_input
     """
-    # >>> lab 01.3 all frames of the message, in their order
     return [identity, request_type.value, *encoder.encode(payload)]
-    # <<< lab 01.3
 
 
 def read_request(
@@ -43,7 +41,6 @@ def read_request(
 
     vLLM: v1/engine/core.py::EngineCoreProc.process_input_sockets
     """
-    # >>> lab 01.3 which decoder, and which queues
     request_type = EngineCoreRequestType(bytes(frames[0]))
     if request_type is EngineCoreRequestType.ADD:
         payload = decode_add(frames[1:])
@@ -55,7 +52,6 @@ def read_request(
         aborts_queue.put(payload)  # so that it is seen in mid-step
     input_queue.put((request_type, payload))
     return request_type, payload
-    # <<< lab 01.3
 
 
 def is_core_dead(frames: Sequence[Frame]) -> bool:
@@ -63,9 +59,7 @@ def is_core_dead(frames: Sequence[Frame]) -> bool:
 
     vLLM: v1/engine/core_client.py::BackgroundResources.validate_alive
     """
-    # >>> lab 01.4 one frame, and which
     return len(frames) == 1 and bytes(frames[0]) == ENGINE_CORE_DEAD
-    # <<< lab 01.4
 
 
 def read_output(
@@ -79,7 +73,6 @@ def read_output(
 
     vLLM: v1/engine/core_client.py::SyncMPClient.__init__.process_outputs_socket
     """
-    # >>> lab 01.4 decode; an answer to its caller, all else into the queue
     outputs = decoder.decode(frames)
     answer = outputs.utility_output
     if answer is None:
@@ -91,4 +84,3 @@ def read_output(
     else:
         future.set_result(answer.result)
     return outputs
-    # <<< lab 01.4

@@ -29,18 +29,15 @@ class MsgpackEncoder:
 
         vLLM: v1/serial_utils.py::MsgpackEncoder.encode
         """
-        # >>> lab 01.2 a list of this message's own, its first frame last
         self.aux_buffers = [b""]
         self.aux_buffers[0] = self.encoder.encode(obj)
         return self.aux_buffers
-        # <<< lab 01.2
 
     def enc_hook(self, obj: Any) -> Any:
         """An array becomes (dtype, shape, its bytes or the index of its frame).
 
         vLLM: v1/serial_utils.py::MsgpackEncoder._encode_ndarray
         """
-        # >>> lab 01.2 small arrays in the message, large ones beside it, and nothing else
         if not isinstance(obj, np.ndarray):
             raise TypeError(f"{type(obj).__name__} can't cross the process boundary: only declared message types can.")
         # tobytes would copy a large array; ascontiguousarray copies only one whose rows are not in order
@@ -49,7 +46,6 @@ class MsgpackEncoder:
             return obj.dtype.str, obj.shape, msgspec.msgpack.Ext(CUSTOM_TYPE_RAW_VIEW, bytes(data))
         self.aux_buffers.append(data)
         return obj.dtype.str, obj.shape, len(self.aux_buffers) - 1
-        # <<< lab 01.2
 
 
 class MsgpackDecoder:
@@ -64,28 +60,22 @@ class MsgpackDecoder:
 
     def decode(self, frames: Sequence[Frame]) -> Any:
         """vLLM: v1/serial_utils.py::MsgpackDecoder.decode"""
-        # >>> lab 01.2 decode the first frame while the others are at hand
         self.frames = frames
         try:
             return self.decoder.decode(frames[0])
         finally:
             self.frames = ()
-        # <<< lab 01.2
 
     def dec_hook(self, message_type: type, obj: Any) -> Any:
         """vLLM: v1/serial_utils.py::MsgpackDecoder.dec_hook"""
-        # >>> lab 01.2 an array again, from what enc_hook made of it
         if message_type is not np.ndarray:
             raise TypeError(f"{message_type.__name__} is not a declared message type.")
         dtype, shape, data = obj
         buffer = self.frames[data] if isinstance(data, int) else data
         return np.frombuffer(buffer, dtype=dtype).reshape(shape)
-        # <<< lab 01.2
 
     def ext_hook(self, code: int, data: memoryview) -> Any:
         """vLLM: v1/serial_utils.py::MsgpackDecoder.ext_hook"""
-        # >>> lab 01.2 the bytes of an array, and no other extension
         if code != CUSTOM_TYPE_RAW_VIEW:
             raise TypeError(f"Extension code {code} is not known: nothing is unpickled here.")
         return data
-        # <<< lab 01.2

@@ -25,7 +25,6 @@ def apply_bad_words(
 
     vLLM: v1/sample/ops/bad_words.py::apply_bad_words
     """
-    # >>> lab 11.3 where the output ends with all but the last
     logits = logits.clone()
     for row, sequences in bad_words.items():
         output = output_ids[row]
@@ -33,7 +32,6 @@ def apply_bad_words(
             if not prefix or output[-len(prefix) :] == prefix:
                 logits[row, last] = MASKED
     return logits
-    # <<< lab 11.3
 
 
 def apply_min_tokens(
@@ -43,13 +41,11 @@ def apply_min_tokens(
 
     vLLM: v1/sample/logits_processor/builtin.py::MinTokensLogitsProcessor
     """
-    # >>> lab 11.3 as long as the row is too short
     logits = logits.clone()
     for row, (minimum, stop_token_ids) in min_tokens.items():
         if len(output_ids[row]) < minimum:
             logits[row, sorted(stop_token_ids)] = MASKED
     return logits
-    # <<< lab 11.3
 
 
 def apply_logit_bias(logits: torch.Tensor, logit_bias: dict[int, dict[int, float]]) -> torch.Tensor:
@@ -78,7 +74,6 @@ def apply_penalties(
 
     vLLM: v1/sample/ops/penalties.py::apply_all_penalties
     """
-    # >>> lab 11.3 repetition first, then frequency and presence
     in_prompt = count_tokens(prompt_ids, logits) > 0
     output_counts = count_tokens(output_ids, logits)
     factor = torch.where(in_prompt | (output_counts > 0), repetition[:, None], torch.ones_like(logits))
@@ -86,7 +81,6 @@ def apply_penalties(
     logits = torch.where(logits > 0, logits / factor, logits * factor)
     logits = logits - frequency[:, None] * output_counts
     return logits - presence[:, None] * (output_counts > 0)
-    # <<< lab 11.3
 
 
 def count_tokens(ids: list[list[int]], like: torch.Tensor) -> torch.Tensor:
@@ -107,10 +101,8 @@ def apply_temperature(logits: torch.Tensor, temperature: torch.Tensor) -> torch.
 
     vLLM: v1/sample/sampler.py::Sampler.apply_temperature
     """
-    # >>> lab 11.1 each row by its own temperature, but for the greedy ones
     divisor = torch.where(temperature < SAMPLING_EPS, torch.ones_like(temperature), temperature)
     return logits / divisor[:, None]
-    # <<< lab 11.1
 
 
 def apply_min_p(logits: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
@@ -118,10 +110,8 @@ def apply_min_p(logits: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
 
     vLLM: v1/sample/logits_processor/builtin.py::MinPLogitsProcessor
     """
-    # >>> lab 11.2 mask by probability, measured against the row's likeliest
     probs = logits.softmax(dim=-1)
     return logits.masked_fill(probs < min_p[:, None] * probs.amax(dim=-1, keepdim=True), MASKED)
-    # <<< lab 11.2
 
 
 def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None) -> torch.Tensor:

@@ -95,7 +95,6 @@ def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Ten
 
     vLLM: v1/sample/sampler.py::Sampler.sample
     """
-    # >>> lab 11.3 masks, bias, penalties; the greedy choice; temperature and the cuts
     logits = logits.to(torch.float32)
     if metadata.allowed_token_ids_mask is not None:
         logits = apply_allowed_token_ids(logits, metadata.allowed_token_ids_mask)
@@ -121,7 +120,6 @@ def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Ten
     if metadata.min_p is not None:
         logits = apply_min_p(logits, metadata.min_p)
     return greedy, apply_top_k_top_p(logits, metadata.top_k, metadata.top_p)
-    # <<< lab 11.3
 
 
 def random_sample(
@@ -134,14 +132,12 @@ def random_sample(
 
     vLLM: v1/sample/ops/topk_topp_sampler.py::random_sample
     """
-    # >>> lab 11.4 a race for each row, with noise of its own or of the default generator
     q = torch.empty_like(probs)
     if len(generators) < len(probs):
         q.exponential_(generator=default)
     for row, generator in generators.items():
         q[row].exponential_(generator=generator)
     return probs.div_(q).argmax(dim=-1)
-    # <<< lab 11.4
 
 
 def sample_from_sums(probs: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -42,7 +42,6 @@ def locate_tokens(
 
     vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._prepare_inputs
     """
-    # >>> lab 07.1 where each row begins, where each token stands, how long each row is
     cumulative = np.cumsum(num_scheduled, dtype=np.int64)
     query_start_loc = np.concatenate([[0], cumulative])
     req_indices = np.repeat(np.arange(len(num_scheduled)), num_scheduled)  # [2, 3] -> 0 0 1 1 1
@@ -51,7 +50,6 @@ def locate_tokens(
     seq_lens = num_computed + num_scheduled
     logits_indices = cumulative - 1
     return query_start_loc, positions, seq_lens, logits_indices
-    # <<< lab 07.1
 
 
 def read_tables(
@@ -70,12 +68,10 @@ def read_tables(
 
     vLLM: v1/worker/block_table.py::BlockTable.compute_slot_mapping (with the token ids of _prepare_inputs)
     """
-    # >>> lab 07.2 the token at each position of its row, and the slot that its K and V go to
     req_indices = np.repeat(np.arange(len(query_start_loc) - 1), np.diff(query_start_loc))
     blocks = block_table[req_indices, positions // block_size].astype(np.int64)
     slot_mapping = blocks * block_size + positions % block_size
     return token_ids[req_indices, positions], slot_mapping
-    # <<< lab 07.2
 
 
 def flatten(

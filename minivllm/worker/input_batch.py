@@ -92,7 +92,6 @@ class InputBatch:
 
         vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._update_states
         """
-        # >>> lab 07.3 drop the ended and the unscheduled, add those that join, close the holes
         for req_id in plan.finished_req_ids:
             self.requests.pop(req_id, None)
             self.remove_request(req_id)
@@ -105,7 +104,6 @@ class InputBatch:
         for state in joining:
             self.add_request(state)
         self.condense()
-        # <<< lab 07.3
 
     def _remember(self, new: NewRequestData) -> CachedRequestState:
         params = new.sampling_params
@@ -189,14 +187,12 @@ class InputBatch:
 
         vLLM: v1/worker/gpu_input_batch.py::InputBatch.condense
         """
-        # >>> lab 07.3 while there is a hole: the last row moves into the lowest
         while self._holes:
             while self.req_ids and self.req_ids[-1] is None:
                 self.req_ids.pop()
             hole = heapq.heappop(self._holes)
             if hole < len(self.req_ids):
                 self._move_last_row(hole)
-        # <<< lab 07.3
 
     def _move_last_row(self, target: int) -> None:
         """Move the row at the end, which must not be a hole, into the hole `target`."""

@@ -60,6 +60,4 @@ class ByteStream(TextStream):
 
     def step(self, token_id: int) -> str:
         """The characters that this token completes: none, one, or several."""
-        # >>> lab 12.1 the characters that are whole now; the bytes of the next one wait
         return self.decoder.decode(self.get_bytes(token_id))
-        # <<< lab 12.1

@@ -50,6 +50,7 @@ class Lab:
     tasks: tuple[TaskText, ...]
     symbols: tuple[str, ...]
     extra_imports: tuple[str, ...] = ()  # names that a solution is likely to need
+    bodies: dict[str, str] = field(default_factory=dict)  # function that is written whole -> what is to be done
     parts: dict[str, str] = field(default_factory=dict)  # seam of minivllm.parts -> symbol of the starter
     run: dict[str, Any] = field(default_factory=dict)  # for `lab run`: prompt, max_tokens, settings of the engine
     in_interpreter: bool = False  # its kernels run under TRITON_INTERPRET=1

@@ -1,22 +1,24 @@
-"""Starters, cut from the engine's own source by markers.
+"""Starters, cut from the engine's own source.
 
-Owns: the markers' grammar and the text of a starter. Interface: build_starter, check_starter, blocks_in, MarkerError.
+Owns: what is cut, the markers' grammar, and the text of a starter.
+Interface: build_starter, check_starter, Source, Block, own_blocks, blocks_in, MarkerError.
 Must not know: checks, students, points.
 
-A block of lab 04, task 2, is marked by two comment lines of the same indentation:
+Where a student writes a whole body, `bodies` of lab.toml says so: the function, and in a few words what is to be done.
+Where a student writes a part of a body, the source has two comment lines of the same indentation:
 
     # >>> lab 04.2 what is to be done, in a few words
     # <<< lab 04.2
 
-In the starter of lab 04 it becomes `raise NotImplementedError("Lab 4.2: what is to be done, in a few words")`; in the
-starter of another lab it stays, without its marker lines.
+In the starter of lab 04 either becomes `raise NotImplementedError("Lab 4.2: what is to be done, in a few words")`; in
+the starter of another lab the lines stay, without the markers.
 """
 
 import ast
 import builtins
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +33,7 @@ WIDTH = 120
 
 
 class MarkerError(Exception):
-    """A marker that is open, nested, empty, or closed at another indentation.
+    """A marker that is open, nested, empty, or closed at another indentation; a body that is not there.
 
     vLLM: none, vLLM has no labs
     """
@@ -39,7 +41,7 @@ class MarkerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What stands between two markers. first, last: line numbers of the markers, from 1.
+    """Lines that a student writes. first, last: their numbers, from 1; markers stand outside.
 
     vLLM: none, vLLM has no labs
     """
@@ -56,7 +58,7 @@ class Block:
 
 
 def blocks_in(lines: list[str], name: str) -> list[Block]:
-    """All marked blocks of a file. Raises MarkerError with both line numbers.
+    """The marked blocks of a file. Raises MarkerError with both line numbers.
 
     vLLM: none, vLLM has no labs
     """
@@ -81,7 +83,7 @@ def blocks_in(lines: list[str], name: str) -> list[Block]:
         if not any(inner.strip() and not inner.strip().startswith("#") for inner in lines[first : number - 1]):
             raise MarkerError(f"{name}:{number}: nothing stands between it and line {first}")
         indent, lab, task, text = start.groups()
-        found.append(Block(lab, f"{int(lab)}.{task}", text, indent, first, number))
+        found.append(Block(lab, f"{int(lab)}.{task}", text, indent, first + 1, number - 1))
         opened = None
     if opened is not None:
         raise MarkerError(f"{name}:{opened[0]}: is never closed")
@@ -92,7 +94,7 @@ def blocks_in(lines: list[str], name: str) -> list[Block]:
 
 
 class Source:
-    """One file of the engine: its lines, its symbols, its blocks.
+    """One file of the engine: its lines, its symbols, its marked blocks.
 
     vLLM: none, vLLM has no labs
     """
@@ -121,28 +123,30 @@ class Source:
         """First and last line of a symbol, its decorators and a closing marker included."""
         node = self.find(symbol)
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-        inside = [block.last for block in self.blocks if node.lineno <= block.first <= node.end_lineno]
+        inside = [block.last + 1 for block in self.blocks if node.lineno <= block.first <= node.end_lineno]
         return first, max([node.end_lineno, *inside])
 
-    def blocks_of(self, symbol: str) -> list[Block]:
-        first, last = self.span(symbol)
-        return [block for block in self.blocks if first <= block.first <= last]
+    def body(self, symbol: str) -> tuple[int, int]:
+        """First and last line of a function's body: all that comes after its docstring, comments too."""
+        node = self.find(symbol)
+        docstring = ast.get_docstring(node) is not None
+        first = node.body[docstring].lineno
+        while not self.lines[first - 2].strip() or self.lines[first - 2].strip().startswith("#"):
+            first -= 1
+        return first, node.end_lineno
 
-    def cut(self, symbol: str, lab: str) -> list[str]:
-        """The symbol's lines, as the starter of `lab` has them."""
+    def cut(self, symbol: str, blocks: Sequence[Block]) -> list[str]:
+        """The symbol's lines, as a starter has them in which these blocks are to be written."""
         first, last = self.span(symbol)
+        markers = {number for block in self.blocks for number in (block.first - 1, block.last + 1)}
+        raised = {block.first: block.raise_line() for block in blocks}
+        left_out = {number for block in blocks for number in range(block.first, block.last + 1)}
         kept: list[str] = []
-        number = first
-        blocks = {block.first: block for block in self.blocks_of(symbol)}
-        markers = {block.first for block in blocks.values()} | {block.last for block in blocks.values()}
-        while number <= last:
-            block = blocks.get(number)
-            if block is not None and block.lab == lab:
-                kept.append(block.raise_line())
-                number = block.last
-            elif number not in markers:
+        for number in range(first, last + 1):
+            if number in raised:
+                kept.append(raised[number])
+            elif number not in markers and number not in left_out:
                 kept.append(self.lines[number - 1])
-            number += 1
         return kept
 
     def imports(self) -> dict[str, str]:
@@ -172,6 +176,26 @@ def _defined_names(node: ast.stmt) -> list[str]:
     return []
 
 
+def own_blocks(lab: Lab, source: Source, symbol: str) -> list[Block]:
+    """What a student of `lab` writes of a symbol, in the order of the lines. Raises MarkerError."""
+    first, last = source.span(symbol)
+    found = [block for block in source.blocks if block.lab == lab.number and first <= block.first <= last]
+    for name, text in lab.bodies.items():
+        if name == symbol or name.startswith(symbol + "."):
+            start, end = source.body(name)
+            indent = " " * source.find(name).body[0].col_offset
+            found.append(Block(lab.number, _task_of(lab, name), text, indent, start, end))
+    return sorted(found, key=lambda block: block.first)
+
+
+def _task_of(lab: Lab, name: str) -> str:
+    """The first task that grades a function, or the class that it belongs to."""
+    for task in lab.tasks:
+        if name in task.symbols or name.partition(".")[0] in task.symbols:
+            return task.id
+    raise MarkerError(f"lab {lab.number}: no task grades {name}, whose body is to be written")
+
+
 # ---------------------------------------------------------------------- a starter
 
 
@@ -182,21 +206,26 @@ def build_starter(lab: Lab) -> str:
     """
     sources: dict[str, Source] = {}
     body: list[str] = []
+    symbols = [place.partition("::")[2] for place in lab.symbols]
+    for name in lab.bodies:
+        if not any(name == symbol or name.startswith(symbol + ".") for symbol in symbols):
+            raise MarkerError(f"lab {lab.number}: {name}, whose body is to be written, is in none of its symbols")
     current_class = None
     for place in lab.symbols:
         path, _, symbol = place.partition("::")
         source = sources.setdefault(path, Source(lab.root, path))
-        if not any(block.lab == lab.number for block in source.blocks_of(symbol)):
-            raise MarkerError(f"lab {lab.number}: {place} has no block of this lab")
+        blocks = own_blocks(lab, source, symbol)
+        if not blocks:
+            raise MarkerError(f"lab {lab.number}: in {place} there is nothing to be written")
         owner, _, _ = symbol.rpartition(".")
         if not owner:
-            body += ["", "", *source.cut(symbol, lab.number)]
+            body += ["", "", *source.cut(symbol, blocks)]
         else:
             if owner != current_class:
                 body += ["", "", f"class {owner}(given.{owner}):", *_class_docstring(source, owner), ""]
             else:
                 body.append("")
-            body += source.cut(symbol, lab.number)
+            body += source.cut(symbol, blocks)
         current_class = owner or None
     text = "\n".join([*_header(lab), *_imports(lab, sources, body), *body]) + "\n"
     _refuse_leaks(lab, sources, text)
@@ -306,17 +335,16 @@ def _from_import(module: str, names: list[str]) -> str:
 
 def _refuse_leaks(lab: Lab, sources: dict[str, Source], text: str) -> None:
     kept = {line.strip() for line in text.splitlines()}
-    for source, block in _own_blocks(lab, sources):
-        for line in source.lines[block.first : block.last - 1]:
+    for source, block in _every_block(lab, sources):
+        for line in source.lines[block.first - 1 : block.last]:
             if len("".join(line.split())) >= MIN_LEAK and line.strip() in kept:
                 raise MarkerError(
                     f"the starter of lab {lab.number} gives away a line of task {block.task}: {line.strip()}"
                 )
 
 
-def _own_blocks(lab: Lab, sources: dict[str, Source]) -> Iterator[tuple[Source, Block]]:
+def _every_block(lab: Lab, sources: dict[str, Source]) -> Iterator[tuple[Source, Block]]:
     for place in lab.symbols:
         path, _, symbol = place.partition("::")
-        for block in sources[path].blocks_of(symbol):
-            if block.lab == lab.number:
-                yield sources[path], block
+        for block in own_blocks(lab, sources[path], symbol):
+            yield sources[path], block

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from minivllm.course.grader.catalog import Lab, load_file
 from minivllm.course.grader.child import engine_symbols
-from minivllm.course.grader.cut import MarkerError, Source, build_starter
+from minivllm.course.grader.cut import MarkerError, Source, build_starter, own_blocks
 from minivllm.course.grader.judge import Limits, TaskResult, fingerprint, grade
 
 SHORT = 0.15  # of the limit of a call: wrong solutions that hang shall not take long
@@ -84,9 +84,9 @@ def solution(lab: Lab, tasks: tuple[str, ...] | None = None) -> str:
     for place in lab.symbols:
         path, _, symbol = place.partition("::")
         source = _source(lab.root, path)
-        for block in source.blocks_of(symbol):
-            if block.lab == lab.number and (tasks is None or block.task in tasks):
-                lines = source.lines[block.first : block.last - 1]
+        for block in own_blocks(lab, source, symbol):
+            if tasks is None or block.task in tasks:
+                lines = source.lines[block.first - 1 : block.last]
                 text = text.replace(block.raise_line(), "\n".join(lines), 1)
     return text
 

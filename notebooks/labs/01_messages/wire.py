@@ -25,7 +25,6 @@ def message_types() -> tuple[type, type, type]:
 
     vLLM: v1/engine/__init__.py::EngineCoreRequest (and EngineCoreOutput)
     """
-    # >>> lab 01.1 three msgspec.Structs: their options, and their fields in order
 
     class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True):
         temperature: float = 1.0
@@ -55,4 +54,3 @@ def message_types() -> tuple[type, type, type]:
         prefill_stats: PrefillStats | None = None
 
     return SamplingParams, EngineCoreRequest, EngineCoreOutput
-    # <<< lab 01.1

@@ -1,13 +1,15 @@
-"""Starters are cut from the engine by markers."""
+"""Starters are cut from the engine: whole bodies, and what stands between markers."""
 
 import ast
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from minivllm.course.grader.build import stale
-from minivllm.course.grader.catalog import Lab, all_labs
+from minivllm.course.grader.catalog import Lab, TaskText, all_labs
 from minivllm.course.grader.child import engine_symbols
-from minivllm.course.grader.cut import MarkerError, blocks_in, build_starter, check_starter
+from minivllm.course.grader.cut import MarkerError, Source, blocks_in, build_starter, check_starter, own_blocks
 from minivllm.course.grader.wrong import solution
 
 LABS = all_labs()
@@ -90,11 +92,83 @@ def test_a_stale_starter_and_a_leaking_one_are_noticed(tmp_path) -> None:
     text = path.read_text()
     block = next(block for block in blocks_in(text.splitlines(), "x") if block.lab == lab.number)
     lines = text.splitlines()
-    leaked = next(line for line in lines[block.first : block.last - 1] if len("".join(line.split())) > 20)
-    lines.insert(block.first - 1, block.indent + leaked.strip().rstrip(":") if not leaked.endswith(":") else leaked)
+    leaked = next(line for line in lines[block.first - 1 : block.last] if len("".join(line.split())) > 20)
+    lines.insert(block.first - 2, block.indent + leaked.strip().rstrip(":") if not leaked.endswith(":") else leaked)
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(MarkerError, match="gives away"):
         build_starter(lab)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "more", "message"),
+    [
+        ("BlockPool.nowhere", "", "has no BlockPool.nowhere"),
+        ("BlockPool.get_num_free_blocks", "::BlockPool.get_num_free_blocks", "no task grades"),
+    ],
+)
+def test_a_body_that_is_not_there_or_is_not_graded_is_refused(symbol: str, more: str, message: str) -> None:
+    lab = next(lab for lab in LABS if lab.number == "04")
+    pool = "minivllm/core/block_pool.py"
+    symbols = (*lab.symbols, pool + (more or f"::{symbol}"))
+    with pytest.raises(MarkerError, match=message):
+        build_starter(replace(lab, symbols=symbols, bodies=lab.bodies | {symbol: "do it"}))
+
+
+def test_a_body_of_no_symbol_is_refused() -> None:
+    lab = next(lab for lab in LABS if lab.number == "04")
+    with pytest.raises(MarkerError, match="evict_all"):
+        build_starter(replace(lab, bodies=lab.bodies | {"BlockPool.evict_all": "do it"}))
+
+
+def test_a_body_is_cut_whole_whatever_stands_in_it(tmp_path: Path) -> None:
+    """Its comments and blank lines go with it; decorators, signature, docstring and what comes after it stay."""
+    (tmp_path / "f.py").write_text(BODY)
+    source = Source(tmp_path, "f.py")
+    lab = replace(LABS[0], number="07", symbols=("f.py::K",), bodies={"K.a": "a body", "K.b": "more"}, tasks=TASKS)
+    text = "\n".join(source.cut("K", own_blocks(lab, source, "K")))
+    assert text == LEFT
+
+
+TASKS = (TaskText("7.2", "title", 1, ("K.a",)), TaskText("7.3", "title", 1, ("K",)))
+BODY = '''class K:
+    @property
+    def a(
+        self,  # a comment
+    ) -> int:
+        """Says.
+
+        More.
+        """
+
+        # first
+        def inner() -> int:
+            return 1
+
+        return inner()
+
+    def b(self) -> int:
+        # no docstring
+        return 2
+
+    # not of b
+    c = 3
+'''
+LEFT = '''class K:
+    @property
+    def a(
+        self,  # a comment
+    ) -> int:
+        """Says.
+
+        More.
+        """
+        raise NotImplementedError("Lab 7.2: a body")
+
+    def b(self) -> int:
+        raise NotImplementedError("Lab 7.3: more")
+
+    # not of b
+    c = 3'''
 
 
 def _copy_of(lab: Lab, root) -> Lab:
