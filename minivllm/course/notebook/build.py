@@ -30,12 +30,12 @@ from nbformat import NotebookNode
 
 from minivllm.course.notebook.data import write_data
 from minivllm.course.places import ROOT
+from minivllm.show.page.notebook import unpacked
 
 FOLDER = ROOT / "notebooks"
 TIMEOUT = 300  # seconds, a cell
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 ADDRESS = re.compile(r"0x[0-9a-f]{8,}")
-EMBEDDED = re.compile(r'srcdoc="[^"]*"')
 FOLDED = "hide-input"  # as myst-nb calls it
 RELATIVE, ABSOLUTE = 1e-3, 1e-3
 NEEDS_ENGINE = ("07", "08", "13")  # they compute something themselves; the others read traces alone
@@ -195,15 +195,14 @@ def same_outputs(before: NotebookNode, after: NotebookNode) -> bool:
 
 
 def without_twins(outputs: Sequence[NotebookNode]) -> list[Any]:
-    """Outputs without the PNG of a picture that is there as SVG too, and without what an embedded page holds: the page
-    has tests of its own."""
+    """Outputs without the PNG of a picture that is there as SVG too, and with the pages in them unpacked."""
     kept = copy.deepcopy(list(outputs))
     for output in kept:
         data = output.get("data", {})
         if "image/svg+xml" in data:
             data.pop("image/png", None)
         if "text/html" in data:
-            data["text/html"] = EMBEDDED.sub("", data["text/html"])
+            data["text/html"] = unpacked(data["text/html"])
     return kept
 
 

@@ -1,17 +1,18 @@
 """A single panel of the page, in a notebook.
 
 Owns: how a panel is put into a cell's output, so that it works in a saved notebook too.
-Interface: show.
+Interface: show; unpacked, for who compares saved outputs.
 Must not know: Jupyter; an object that has `_repr_html_` is all that a notebook asks for.
 """
 
-from base64 import b64encode
+import re
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from html import escape
 
 from minivllm.errors import InputError
 from minivllm.show.page.render import page_text
-from minivllm.show.page.squeeze import deflate
 from minivllm.trace.replay import Trace
 
 PANELS = ("blocks", "schedule", "batch", "attention", "text", "why")  # the tabs of the page
@@ -19,12 +20,13 @@ PARTS = ("timeline", "event", *PANELS)
 # The page is three times as large as what a notebook should hold, so it is unpacked where it is shown.
 UNPACK = """<!doctype html><meta charset="utf-8"><title>A trace</title><script>
 const bytes = Uint8Array.from(atob("{{packed}}"), (c) => c.charCodeAt(0));
-new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).text().then((text) => {
+new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text().then((text) => {
   document.open();
   document.write(text);
   document.close();
 });
 </script>"""
+PACKED = re.compile(r'(?<=atob\(")[A-Za-z0-9+/=]*')
 HEIGHTS = {"timeline": 310, "event": 440, "page": 800}  # px
 
 
@@ -42,10 +44,21 @@ class Panel:
         return "A panel of the trace's page: a notebook draws it."
 
     def _repr_html_(self) -> str:
-        packed = b64encode(deflate(self.text.encode())).decode()
+        packed = b64encode(zlib.compress(self.text.encode(), 9)).decode()
         page = escape(UNPACK.replace("{{packed}}", packed), quote=False).replace("'", "&#x27;")
         style = f"width:100%;height:{self.height}px;border:0"
         return f"<iframe srcdoc='{page}' style='{style}' sandbox='allow-scripts allow-popups'></iframe>"
+
+
+def unpacked(html: str) -> str:
+    """A panel's HTML with its page in plain text: builds of zlib pack the same page into different bytes.
+
+    What is no packed page stays as it is.
+    """
+    try:
+        return PACKED.sub(lambda match: zlib.decompress(b64decode(match[0])).decode(), html)
+    except (ValueError, zlib.error):
+        return html
 
 
 def show(

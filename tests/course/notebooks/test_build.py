@@ -1,6 +1,8 @@
 """Every notebook runs from its source, offline, and gives what is committed."""
 
 import shutil
+import zlib
+from base64 import b64encode
 from pathlib import Path
 
 import nbformat
@@ -10,6 +12,8 @@ from course.notebooks.sources import SOURCES, cells
 from minivllm.course.notebook import build
 from minivllm.course.notebook.data import DATA, make_data, read_data
 from minivllm.course.places import repo_path
+from minivllm.show.page.notebook import PACKED, show
+from minivllm.trace import Trace
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
@@ -67,6 +71,25 @@ def test_same_source_same_bytes(book: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(book, "--check") == 1
     assert made.read_text() == stale
     assert "cell 2: another output" in capsys.readouterr().out
+    assert run(book) == 0  # what differs is written anew
+    assert made.read_bytes() == first
+
+
+def test_a_picture_s_twin_and_a_page_s_packing_are_no_difference() -> None:
+    """Their bytes depend on the build of zlib; what is in them does not."""
+    trace = Trace.load(repo_path("traces") / "one.jsonl.gz")
+    panel = show(trace, "blocks", name="one", pieces={})
+    html, other = panel._repr_html_(), show(trace, "text", name="one", pieces={})._repr_html_()
+    packed = PACKED.search(html)[0]
+    loosely = b64encode(zlib.compress(panel.text.encode(), 1)).decode()
+    assert packed != loosely
+
+    def cell(html: str, png: str = "") -> nbformat.NotebookNode:
+        data = {"text/html": html, "image/svg+xml": "<svg/>", "image/png": png}
+        return nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("display_data", data)])
+
+    assert build.same_outputs(cell(html), cell(html.replace(packed, loosely), png="other bytes"))
+    assert not build.same_outputs(cell(html), cell(other))
 
 
 def test_a_failing_cell_is_named(book: Path, capsys: pytest.CaptureFixture[str]) -> None:
