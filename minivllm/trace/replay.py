@@ -213,9 +213,12 @@ class Trace:
 
         The state is the caller's own copy.
         """
+        return self._state_after(self.effects_until(seq, before)).copy()
+
+    def effects_until(self, seq: int, before: bool = False) -> int:
+        """How many effects come until the exit of event `seq`; with `before`, until its entry."""
         event = self[seq]
-        count = bisect_right(self._effect_times, event.t0 if before else event.t1)
-        return self._state_after(count).copy()
+        return bisect_right(self._effect_times, event.t0 if before else event.t1)
 
     def states(self) -> Iterator[tuple[Event, State]]:
         """(event, state after it) for every event with an effect, in the order of the effects.

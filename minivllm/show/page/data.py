@@ -3,9 +3,6 @@
 Owns: the shape of the page's data.
 Interface: page_data.
 Must not know: HTML.
-
-The page replays the engine's state from the events by itself (page-files/state.js); tests compare it with
-Trace.state_at.
 """
 
 from collections.abc import Mapping
@@ -15,6 +12,7 @@ from typing import Any
 import msgspec
 
 from minivllm.show.explain import Explainer
+from minivllm.show.page.deltas import state_data
 from minivllm.show.page.pieces import token_pieces
 from minivllm.show.page.sources import our_source, vllm_source
 from minivllm.trace.events import KINDS, Unknown
@@ -47,6 +45,7 @@ def page_data(
         "requests": trace.external_ids,
         "kinds": _kinds({event.kind for event in trace}),
         "events": [event.raw if isinstance(event, Unknown) else event for event in trace],
+        "state": state_data(trace),
         **_explanations(trace),
         "pieces": token_pieces(trace, tokenizer) if pieces is None else dict(pieces),
     }
