@@ -147,13 +147,16 @@ def detect_content_format(chat_template: str) -> str:
 
 
 def _is_content(node: Any) -> bool:
-    """Whether a template's expression is `content`, `message.content` or `message["content"]`, filtered or cut too."""
+    """Whether a template's expression is `content`, or `message.content` or `message["content"]`, these filtered or cut
+    too."""
     import jinja2
 
+    if isinstance(node, jinja2.nodes.Name):
+        return node.name == "content"
     while isinstance(node, jinja2.nodes.Filter | jinja2.nodes.Test) or (
         isinstance(node, jinja2.nodes.Getitem) and isinstance(node.arg, jinja2.nodes.Slice)
     ):
         node = node.node
     if isinstance(node, jinja2.nodes.Getitem):
         return isinstance(node.arg, jinja2.nodes.Const) and node.arg.value == "content"
-    return getattr(node, "attr" if isinstance(node, jinja2.nodes.Getattr) else "name", None) == "content"
+    return isinstance(node, jinja2.nodes.Getattr) and node.attr == "content"

@@ -26,17 +26,19 @@ class TokenizeParams:
 
     max_model_len: int
     max_length: int | None = None  # tokens that a prompt may have; None: max_model_len
-    truncate_prompt_tokens: int | None = None  # keep so many; -1: as many as it may have; None: all
+    truncate_prompt_tokens: int | None = None  # keep so many; negative: as many as it may have; None: all
     truncation_side: str | None = None  # "left" keeps the last tokens, as None does; "right" the first
     do_lower_case: bool = False
     add_special_tokens: bool = True
     needs_detokenization: bool = False  # a prompt of token ids gets its text
 
     def __post_init__(self) -> None:
-        for name, least in (("max_length", 1), ("truncate_prompt_tokens", -1)):
+        for name in ("max_length", "truncate_prompt_tokens"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | None) or (value is not None and value < least):
-                raise InputError(f"{name}={value!r} of tokenization_kwargs must be an integer, at least {least}.")
+            if isinstance(value, bool) or not isinstance(value, int | None):
+                raise InputError(f"{name}={value!r} of tokenization_kwargs must be an integer.")
+        if self.max_length is not None and self.max_length < 1:
+            raise InputError(f"max_length={self.max_length} of tokenization_kwargs must be at least 1.")
         for name in ("do_lower_case", "add_special_tokens", "needs_detokenization"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name}={getattr(self, name)!r} of tokenization_kwargs must be True or False.")
@@ -65,9 +67,9 @@ class TokenizeParams:
         truncation = changes.pop("truncation", None)
         if truncation in (True, "longest_first"):
             changes["truncate_prompt_tokens"] = -1
-        elif truncation in (False, "do_not_truncate"):
+        elif truncation == "do_not_truncate":
             changes["truncate_prompt_tokens"] = None
-        elif truncation is not None:
+        elif truncation not in (None, False):  # which say nothing, as in vLLM
             raise InputError(f"truncation={truncation!r} of tokenization_kwargs must be True or False.")
         return replace(self, **changes)
 

@@ -81,6 +81,7 @@ def test_content_as_parts_for_templates_that_want_them(local_llm: LLM) -> None:
         ("{% for m in messages %}{% for c in m.content %}{% endfor %}{% endfor %}", "openai"),
         ("{% for m in messages %}{% set content=m.content %}{% for c in content %}{% endfor %}{% endfor %}", "openai"),
         ("{% for m in messages %}{% for c in m.content[1:] | list %}{% endfor %}{% endfor %}", "openai"),
+        ("{% for m in messages %}{% for c in content | list %}{% endfor %}{% endfor %}", "string"),
         ("{% for m in messages %}{% for c in m.tool_calls %}{{ m.content }}{% endfor %}{% endfor %}", "string"),
         ("{% for %}", "string"),
     ],
@@ -182,7 +183,9 @@ def prompt_ids(llm: LLM, prompt: Any, **kwargs: Any) -> list[int]:
         ({"max_length": 4, "truncation": True}, slice(-4, None)),
         ({"max_length": 4, "truncation": "longest_first"}, slice(-4, None)),
         ({"max_length": 4, "truncate_prompt_tokens": -1}, slice(-4, None)),
-        ({"truncate_prompt_tokens": 4, "truncation": False}, slice(None)),
+        ({"truncate_prompt_tokens": -2}, slice(None)),
+        ({"truncate_prompt_tokens": 4, "truncation": False}, slice(-4, None)),
+        ({"truncate_prompt_tokens": 4, "truncation": "do_not_truncate"}, slice(None)),
     ],
 )
 def test_truncation(local_llm: LLM, kwargs: dict[str, Any], kept: slice) -> None:
@@ -203,7 +206,6 @@ def test_other_ways_to_tokenize(local_llm: LLM) -> None:
 
 
 WRONG = {
-    "too few tokens": ({"truncate_prompt_tokens": -2}, ["truncate_prompt_tokens=-2", "at least -1"]),
     "no token": ({"truncate_prompt_tokens": 0}, ["empty"]),
     "more than the context": ({"truncate_prompt_tokens": 97}, ["truncate_prompt_tokens=97", "96"]),
     "no room for an answer": ({"truncate_prompt_tokens": 96}, ["96 tokens", "at most 95"]),

@@ -103,3 +103,26 @@ def test_a_stop_string_inside_a_message_of_several_tokens(include: bool, stop_te
     assert detokenizer.update([0, 1, 2, 3], stop_terminated) == "bc"
     assert detokenizer.get_next_output_text(True, delta=False) == ("abc" if include else "a")
     assert detokenizer.token_ids == [0, 1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def spaced_tokenizer() -> Any:
+    """A tokenizer that writes a space before every token but the first, <s> and </s> too."""
+    from tokenizers import Tokenizer, decoders, models
+
+    tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2, "b": 3}, unk_token="a"))
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=False)
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    return tokenizer
+
+
+def test_special_tokens_next_to_each_other_have_no_space(spaced_tokenizer: Any) -> None:
+    """Only between two special tokens: one after an ordinary token has its space again, as in vLLM 0.22.0."""
+    ids = [0, 1, 0, 2, 1, 3, 3, 0, 0]
+    shown = {"skip_special_tokens": False, "spaces_between_special_tokens": False}
+    assert pieces(spaced_tokenizer, [2, *ids], 1, **shown) == [
+        " <s>", "</s>", "<s>", " a", " </s>", " b", " b", " <s>", "<s>",
+    ]  # fmt: skip
+    apart = {"skip_special_tokens": False, "spaces_between_special_tokens": True}
+    assert "".join(pieces(spaced_tokenizer, [2, *ids], 1, **apart)) == " <s> </s> <s> a </s> b b <s> <s>"
+    assert "".join(pieces(spaced_tokenizer, [2, *ids], 1)) == " a b b"

@@ -1,5 +1,7 @@
 """What the caller gets: texts, tokens, reasons, logprobs, metrics, in the right order and at the right time."""
 
+import inspect
+import io
 import math
 from dataclasses import fields
 from itertools import pairwise
@@ -9,8 +11,11 @@ import pytest
 import torch
 from engine.helpers import SETTINGS, greedy, is_idle, run
 from tiny_models import EOS_TOKEN_ID, VOCAB_SIZE, write_tiny_model
+from tqdm import tqdm
 
 from minivllm import LLM, RequestOutput, SamplingParams
+from minivllm.engine.messages import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, EngineCoreRequest
+from minivllm.engine.output_processor import OutputProcessor
 from minivllm.errors import InputError
 
 PROMPT = [5, 6, 7]
@@ -336,11 +341,43 @@ def test_chat(llm: LLM) -> None:
     assert open_ended.prompt.endswith("<|im_end|>\n")
 
 
+def test_a_progress_bar_of_one_s_own(llm: LLM) -> None:
+    """use_tqdm may be what makes the bar: it is told the number of prompts, and of each that is done."""
+    made: list[tqdm] = []
+
+    def make(**given: Any) -> tqdm:
+        made.append(tqdm(file=io.StringIO(), **given))
+        return made[-1]
+
+    llm.generate([PROMPT, PROMPT], SamplingParams(max_tokens=2), use_tqdm=make)
+    llm.chat([{"role": "user", "content": "a"}], SamplingParams(max_tokens=2), make)
+    assert [(bar.total, bar.n) for bar in made] == [(2, 2), (1, 1)]
+
+
+def test_arguments_by_their_places_are_vllm_s(llm: LLM) -> None:
+    names = list(inspect.signature(LLM.generate).parameters.values())
+    assert [name.name for name in names if name.kind is name.POSITIONAL_OR_KEYWORD] == [
+        "self", "prompts", "sampling_params",
+    ]  # fmt: skip
+    chat = inspect.signature(LLM.chat).parameters.values()
+    assert [name.name for name in chat if name.kind is name.POSITIONAL_OR_KEYWORD] == [
+        "self", "messages", "sampling_params", "use_tqdm", "lora_request", "chat_template",
+        "chat_template_content_format", "add_generation_prompt", "continue_final_message", "tools",
+        "chat_template_kwargs", "tokenization_kwargs", "mm_processor_kwargs",
+    ]  # fmt: skip
+
+
+def test_the_tokenizer_can_be_had(llm: LLM) -> None:
+    assert llm.get_tokenizer() is llm.tokenizer
+
+
 def test_without_a_tokenizer(tiny_folder: str, llm: LLM) -> None:
     with LLM(tiny_folder, multiprocess=False, skip_tokenizer_init=True, **SETTINGS) as without:
         (output,) = run(without, PROMPT, temperature=0, max_tokens=5, logprobs=1)
         assert output.outputs[0].token_ids == greedy(llm, PROMPT, 5)[0] and output.outputs[0].text == ""
         assert next(iter(output.outputs[0].logprobs[0].values())).decoded_token is None
+        with pytest.raises(InputError, match="skip_tokenizer_init=True"):
+            without.get_tokenizer()
         for bad in ({"prompts": "text"}, {"prompts": PROMPT, "sampling_params": SamplingParams(stop="x")}):
             with pytest.raises(InputError, match="skip_tokenizer_init=True"):
                 without.generate(**bad)
@@ -457,6 +494,21 @@ def test_metrics(llm: LLM) -> None:
         assert metrics.tpot == pytest.approx((metrics.last_token_ts - metrics.first_token_ts) / 5)
     (single,) = run(llm, PROMPT, max_tokens=1)
     assert single.metrics.tpot == 0.0 and single.metrics.num_generation_tokens == 1
+
+
+def test_every_preemption_counts() -> None:
+    """What the core says of a request, message by message: three preemptions, and the first time of the others."""
+    processor = OutputProcessor(None)
+    request = EngineCoreRequest("0-a", PROMPT, SamplingParams(), arrival_time=1.0, external_req_id="0")
+    processor.add_request(request, None)
+    kinds = EngineCoreEventType
+    times = enumerate([kinds.QUEUED, kinds.SCHEDULED, *[kinds.PREEMPTED, kinds.SCHEDULED] * 3], start=10)
+    events = [EngineCoreEvent(kind, float(at)) for at, kind in times]
+    state = processor.request_states["0-a"]
+    for some in (events[:3], events[3:6], events[6:]):
+        processor.process_outputs([EngineCoreOutput("0-a", [7], events=some)], timestamp=20.0)
+    assert state.metrics.num_preemptions == 3
+    assert (state.metrics.queued_ts, state.metrics.scheduled_ts) == (10.0, 11.0)
 
 
 def test_the_model_s_own_defaults(tmp_path: Any) -> None:
