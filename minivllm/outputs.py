@@ -24,7 +24,8 @@ class RequestMetrics:
     `arrival_time` is the caller's wall clock; the `_ts` fields are the monotonic clock of the engine core, so only
     their differences mean something. A field is 0.0 until the thing has happened.
 
-    vLLM: v1/metrics/stats.py::RequestStateStats (filled always, not only with log_stats)
+    vLLM: v1/metrics/stats.py::RequestStateStats (filled always, not only with log_stats; num_preemptions
+    and finished_time are ours)
     """
 
     arrival_time: float = 0.0

@@ -269,8 +269,19 @@ def test_no_prompts_no_answers(llm: LLM) -> None:
         np.array([GOOD]),
         {"prompt_token_ids": GOOD},
         [{"prompt_token_ids": np.array(GOOD)}],
+        {"prompt_token_ids": tuple(GOOD)},
     ],
-    ids=["array", "int32", "numpy ints", "tuple", "tuple in a list", "two-dimensional", "dict", "array in a dict"],
+    ids=[
+        "array",
+        "int32",
+        "numpy ints",
+        "tuple",
+        "tuple in a list",
+        "two-dimensional",
+        "dict",
+        "array in a dict",
+        "tuple in a dict",
+    ],
 )
 def test_one_prompt_in_many_forms(llm: LLM, prompt: Any) -> None:
     (output,) = run(llm, prompt, temperature=0, max_tokens=3)

@@ -54,6 +54,10 @@ FOUND_BY_THE_CORE = {
         {"num_gpu_blocks_override": 5, "block_size": 4, "max_model_len": 17},
         ["5 blocks of 4 tokens", "16 tokens", "max_model_len=17", "num_gpu_blocks_override", "Lower"],
     ),
+    "the pool without its null block": (
+        {"num_gpu_blocks_override": 5, "block_size": 4, "max_model_len": 20},
+        ["5 blocks of 4 tokens", "16 tokens", "max_model_len=20"],
+    ),
     "pool too small for the model": (
         {"num_gpu_blocks_override": 5, "block_size": 4},
         ["16 tokens", "max_model_len=512", "Lower max_model_len"],

@@ -122,9 +122,11 @@ def test_the_last_message_may_be_continued(local_llm: LLM) -> None:
     assert chat_text(local_llm, messages, **given) == wanted
 
 
-def test_several_conversations_in_a_tuple(local_llm: LLM) -> None:
-    outputs = local_llm.chat((user("a"), user("b")), FEW, use_tqdm=False)
-    assert [output.prompt[17:18] for output in outputs] == ["a", "b"]
+def test_conversations_in_tuples(local_llm: LLM) -> None:
+    for messages in ((user("a"), user("b")), [tuple(user("a")), tuple(user("b"))]):
+        outputs = local_llm.chat(messages, FEW, use_tqdm=False)
+        assert [output.prompt[17:18] for output in outputs] == ["a", "b"]
+    assert chat_text(local_llm, tuple(user("a"))) == chat_text(local_llm, user("a"))
 
 
 REFUSED = {
