@@ -26,10 +26,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The public name, imported from its home. Without the engine's packages, says how to get them.
-
-    vLLM: none, Python calls this hook; vLLM's package loads its names lazily too
-    """
+    """The public name, imported from its home. Without the engine's packages, says how to get them."""
     if name not in _HOMES:
         raise AttributeError(f"module 'minivllm' has no attribute {name!r}")
     try:

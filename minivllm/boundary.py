@@ -14,10 +14,7 @@ F = TypeVar("F", bound=Callable)
 
 
 def boundary(kind: str) -> Callable[[F], F]:
-    """Mark a method as the boundary `kind` (the name of its trace event). Returns the method itself.
-
-    vLLM: none, vLLM mixes four ways of instrumenting; here a method is marked and observed from outside
-    """
+    """Mark a method as the boundary `kind` (the name of its trace event). Returns the method itself."""
 
     def mark(method: F) -> F:
         method.__boundary__ = kind
@@ -30,8 +27,6 @@ def boundaries(cls: type) -> dict[str, str]:
     """Method name -> boundary kind for every marked method of `cls`.
 
     A subclass that overrides a marked method keeps the mark, also when it drops the decorator.
-
-    vLLM: none, see `boundary`
     """
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):

@@ -12,17 +12,11 @@ class InputError(ValueError):
 
 
 class UnknownNameError(InputError, TypeError):
-    """A keyword that no parameter has. Also a TypeError, as Python callers expect of a wrong keyword.
-
-    vLLM: none, vLLM gives the bare TypeError of Python
-    """
+    """A keyword that no parameter has. Also a TypeError, as Python callers expect of a wrong keyword."""
 
 
 class ModelError(ValueError):
-    """The model folder can't be used: missing files, unsupported architecture, wrong tensors.
-
-    vLLM: none, vLLM raises ValueError, OSError and KeyError from several places
-    """
+    """The model folder can't be used: missing files, unsupported architecture, wrong tensors."""
 
 
 class EngineDeadError(RuntimeError):

@@ -1,4 +1,1 @@
-"""Lessons and labs: what belongs to one notebook or to one lab lies beside it, and is imported as minivllm.lessons.
-
-vLLM: none, vLLM has no lessons
-"""
+"""Lessons and labs: what belongs to one notebook or to one lab lies beside it, and is imported as minivllm.lessons."""

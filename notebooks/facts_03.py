@@ -41,10 +41,7 @@ def turns(story: Story, step: int) -> list[dict[str, Any]]:
 
 
 def budgets(stories: Mapping[int, Story]) -> list[dict[str, Any]]:
-    """One row for each budget of a request that is alone: its chunks, its first word, its steps.
-
-    vLLM: none, vLLM keeps no such table
-    """
+    """One row for each budget of a request that is alone: its chunks, its first word, its steps."""
     rows = []
     for budget, story in stories.items():
         first = story.first_word("A")
@@ -65,10 +62,7 @@ def _sum(chunks: list[int]) -> str:
 
 
 def reasons(story: Story, name: str, steps: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Why some steps passed a request over, with the numbers behind it.
-
-    vLLM: none, vLLM does not say why a request waits
-    """
+    """Why some steps passed a request over, with the numbers behind it."""
     skips = story.skips(name)
     return [
         {

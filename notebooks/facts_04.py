@@ -14,19 +14,13 @@ from minivllm.trace import Trace
 
 
 def filled(story: Story, name: str, step: int) -> list[int]:
-    """Cells in use of each block of a request, when the step's tokens are stored.
-
-    vLLM: none, vLLM keeps no such numbers
-    """
+    """Cells in use of each block of a request, when the step's tokens are stored."""
     size, tokens = story.config("block_size"), story.computed(name, step)[1]
     return [min(size, tokens - size * place) for place in range(len(story.table(name, step)))]
 
 
 def moment(story: Story, name: str, step: int) -> dict[str, Any]:
-    """One step of a request as a row of a table: its counters, its blocks, their cells.
-
-    vLLM: none, vLLM keeps no such numbers
-    """
+    """One step of a request as a row of a table: its counters, its blocks, their cells."""
     before, after = story.computed(name, step)
     return {
         "step": step,
@@ -39,10 +33,7 @@ def moment(story: Story, name: str, step: int) -> dict[str, Any]:
 
 
 def deals(story: Story, name: str) -> list[Any]:
-    """The calls of allocate_slots that took blocks out of the pool.
-
-    vLLM: none, vLLM keeps no such list
-    """
+    """The calls of allocate_slots that took blocks out of the pool."""
     calls = story.trace.filter(kind="allocate_slots", request=story.ids[name])
     return [call for call in calls if call.new_block_ids]
 
@@ -71,10 +62,7 @@ def chain(story: Story, name: str) -> list[dict[str, Any]]:
 
 
 def block_sizes(stories: Mapping[int, Story]) -> list[dict[str, Any]]:
-    """A asked twice, by block size: what the second one finds, and how many blocks the first one starts with.
-
-    vLLM: none, vLLM keeps no such table
-    """
+    """A asked twice, by block size: what the second one finds, and how many blocks the first one starts with."""
     rows = []
     for size, story in sorted(stories.items()):
         rows.append(
@@ -89,10 +77,7 @@ def block_sizes(stories: Mapping[int, Story]) -> list[dict[str, Any]]:
 
 
 def prompts(story: Story) -> list[int]:
-    """Tokens that each request computed until its first word, in order of arrival.
-
-    vLLM: none, vLLM keeps no such list
-    """
+    """Tokens that each request computed until its first word, in order of arrival."""
     return [sum(story.sent(step)[name] for step in _prompt_steps(story, name)) for name in story.cast]
 
 
@@ -101,8 +86,5 @@ def _prompt_steps(story: Story, name: str) -> list[int]:
 
 
 def lowest_slot(trace: Trace) -> int:
-    """The lowest slot that any step wrote.
-
-    vLLM: none, vLLM keeps no such number
-    """
+    """The lowest slot that any step wrote."""
     return min(slot for event in trace.filter(kind="prepare_inputs") for slot in event.slot_mapping)

@@ -11,10 +11,7 @@ from minivllm.course.notebook.story import Story
 
 
 def turns(story: Story, step: int) -> list[dict[str, Any]]:
-    """What happened to blocks while a step was planned, in order.
-
-    vLLM: none, vLLM keeps no such list
-    """
+    """What happened to blocks while a step was planned, in order."""
     rows = []
     for event in story.trace.filter(kind=("allocate_slots", "free"), step=step):
         name, gone = story.names[event.reqs[0]], event.kind == "free"
@@ -37,10 +34,7 @@ def _blocks(event: Any) -> str:
 
 
 def tries(story: Story, name: str) -> list[dict[str, Any]]:
-    """The refused attempts to admit a request: what it would find, need, and what is free.
-
-    vLLM: none, vLLM keeps no such list
-    """
+    """The refused attempts to admit a request: what it would find, need, and what is free."""
     refused = [e for e in story.trace.filter(kind="allocate_slots", request=story.ids[name]) if e.refused]
     return [
         {
@@ -112,19 +106,13 @@ def sides(story: Story, name: str, step: int) -> list[dict[str, Any]]:
 
 
 def preemptions(story: Story) -> list[tuple[int, str, Any]]:
-    """(step, victim, the numbers) of every preemption.
-
-    vLLM: none, vLLM only reports the ids
-    """
+    """(step, victim, the numbers) of every preemption."""
     plans = story.trace.filter(kind="schedule")
     return [(plan.step, story.names[one.req_id], one) for plan in plans for one in plan.preemptions]
 
 
 def shortages(stories: dict[str, Story]) -> list[dict[str, Any]]:
-    """One row for each pool: who goes, when, and what is computed again.
-
-    vLLM: none, vLLM keeps no such table
-    """
+    """One row for each pool: who goes, when, and what is computed again."""
     rows = []
     for what, story in stories.items():
         gone = preemptions(story)
@@ -144,10 +132,7 @@ def shortages(stories: dict[str, Story]) -> list[dict[str, Any]]:
 
 
 def cells_written(story: Story, before_step: int) -> dict[int, int]:
-    """Block -> how many of its cells any earlier step wrote. Blocks that were never written are missing.
-
-    vLLM: none, vLLM keeps no such record
-    """
+    """Block -> how many of its cells any earlier step wrote. Blocks that were never written are missing."""
     size = story.config("block_size")
     batches = [event for event in story.trace.filter(kind="prepare_inputs") if event.step < before_step]
     written = {slot for batch in batches for slot in batch.slot_mapping}

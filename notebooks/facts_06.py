@@ -12,10 +12,7 @@ from minivllm.trace.events_worker import slot_ranges
 
 
 def labels(story: Story, step: int) -> list[str]:
-    """The name of the request that each token of the flat batch belongs to.
-
-    vLLM: none, there a token's owner follows from query_start_loc
-    """
+    """The name of the request that each token of the flat batch belongs to."""
     counts = [end - start for start, end in pairwise(story.batch(step).query_start_loc)]
     return [name for name, count in zip(story.rows(step), counts, strict=True) for _ in range(count)]
 
@@ -46,10 +43,7 @@ def by_row(story: Story, step: int) -> list[dict[str, Any]]:
 
 
 def spans(numbers: list[int]) -> str:
-    """`16..31 48 64..70`.
-
-    vLLM: none, see by_row
-    """
+    """`16..31 48 64..70`."""
     return " ".join(str(first) if first == last else f"{first}..{last}" for first, last in slot_ranges(numbers))
 
 

@@ -15,10 +15,7 @@ from minivllm.trace import Trace
 
 
 def layer_event(trace: Trace, kind: str, step: int, layer: int) -> Any:
-    """do_kv_cache_update or attention of one layer in one step. Raises LookupError where there is none.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """do_kv_cache_update or attention of one layer in one step. Raises LookupError where there is none."""
     for event in trace.filter(kind=kind, step=step):
         if event.layer == layer:
             return event
@@ -50,8 +47,6 @@ def cached(trace: Trace, position: int, layer: int = 0) -> tuple[np.ndarray, np.
     """K and V that were written to the cache for the token at `position` of the only request: [KV heads, head size].
 
     Raises LookupError where the trace does not watch it.
-
-    vLLM: none, vLLM writes no trace
     """
     for batch in trace.filter(kind="prepare_inputs"):
         if position in batch.positions:
@@ -63,10 +58,7 @@ def cached(trace: Trace, position: int, layer: int = 0) -> tuple[np.ndarray, np.
 
 @dataclass
 class HeadRead:
-    """What one query head of one token reads.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """What one query head of one token reads."""
 
     query: np.ndarray  # float64[D]
     keys: np.ndarray  # float64[L, D], of its KV head
@@ -86,10 +78,7 @@ class HeadRead:
 
 
 def read_by_head(trace: Trace, step: int, layer: int, head: int, row: int = 0) -> HeadRead:
-    """What query head `head` of the last token of a row reads, where the trace watches its KV head and that token.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """What query head `head` of the last token of a row reads, where the trace watches its KV head and that token."""
     event = layer_event(trace, "attention", step, layer)
     group = len(event.query[0]) // event.kv_cache_shape[3]
     kept = list(trace.header.watch["kv_heads"]).index(head // group)
@@ -99,55 +88,38 @@ def read_by_head(trace: Trace, step: int, layer: int, head: int, row: int = 0) -
 
 def weights_on(trace: Trace, step: int, place: int) -> np.ndarray:
     """The weight that each head of each layer puts on a watched position, by its place in the watch: [layers, heads].
-
-    vLLM: none, vLLM writes no trace
     """
     events = [event for event in trace.filter(kind="attention", step=step) if event.weights]
     return np.array([event.weights[0][place] for event in sorted(events, key=lambda event: event.layer)])
 
 
 def prompt_tensors(trace: Trace, layer: int = 16) -> list[np.ndarray]:
-    """q, k and v of the whole prompt in step 1: float32 [heads, tokens, D] each.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """q, k and v of the whole prompt in step 1: float32 [heads, tokens, D] each."""
     write, read = (layer_event(trace, kind, 1, layer) for kind in ("do_kv_cache_update", "attention"))
     tensors = (read.query, write.keys, write.values)
     return [np.ascontiguousarray(np.array(one, dtype=np.float32).swapaxes(0, 1)) for one in tensors]
 
 
 def likeliest(trace: Trace, step: int, row: int = 0) -> list[tuple[int, float]]:
-    """(token id, probability by the raw logits) of a row's likeliest tokens.
-
-    vLLM: none, vLLM reports logprobs to those who ask
-    """
+    """(token id, probability by the raw logits) of a row's likeliest tokens."""
     (event,) = trace.filter(kind="sampler.forward", step=step)
     return [(one.token_id, float(np.exp(one.logprob))) for one in event.candidates[row]]
 
 
 def early(trace: Trace, step: int) -> dict[int, list[tuple[int, float]]]:
-    """Layers passed -> (token id, probability) of the likeliest tokens, if the head were read there.
-
-    vLLM: none, vLLM reads the head after the last layer
-    """
+    """Layers passed -> (token id, probability) of the likeliest tokens, if the head were read there."""
     (event,) = trace.filter(kind="model_forward", step=step)
     found = sorted(event.early_candidates.items())
     return {layer + 1: [(one.token_id, float(np.exp(one.logprob))) for one in rows[0]] for layer, rows in found}
 
 
 def moved(axes: Iterable[str], source: int, place: int) -> list[str]:
-    """Names of axes with the one at `source` moved to `place`.
-
-    vLLM: none, for the reader
-    """
+    """Names of axes with the one at `source` moved to `place`."""
     order = list(axes)
     order.insert(place, order.pop(source))
     return order
 
 
 def tiny(error: float) -> str:
-    """A difference in words that are the same on every machine.
-
-    vLLM: none, for the reader
-    """
+    """A difference in words that are the same on every machine."""
     return "below a hundred-thousandth" if error < 1e-5 else "above a hundred-thousandth"

@@ -21,10 +21,7 @@ KV_BYTES = 2 * KV_HEADS * HEAD_SIZE * 4  # K and V of a token in one layer, in f
 
 
 def launch_of(trace: Trace, step: int, kernel: str) -> Any:
-    """The first launch of `kernel` in a step whose programs were recorded. Raises LookupError where there is none.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """The first launch of `kernel` in a step whose programs were recorded. Raises LookupError where there is none."""
     for event in trace.filter(step=step, kind="kernel.launch"):
         if event.name == kernel and programs_of(trace, event):
             return event
@@ -32,27 +29,18 @@ def launch_of(trace: Trace, step: int, kernel: str) -> Any:
 
 
 def programs_of(trace: Trace, launch: Any) -> list[Any]:
-    """The kernel.program events of a launch, in the order of the interpreter.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """The kernel.program events of a launch, in the order of the interpreter."""
     return [event for event in trace.children(launch) if event.kind == "kernel.program"]
 
 
 def launches(trace: Trace, step: int) -> list[Any]:
-    """The launches of a step whose programs were recorded, without the write.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """The launches of a step whose programs were recorded, without the write."""
     found = trace.filter(step=step, kind="kernel.launch")
     return [one for one in found if one.name != "reshape_and_cache_kernel" and programs_of(trace, one)]
 
 
 def program_of(trace: Trace, step: int, row: int) -> Any:
-    """The first program of KV head 0 that read for a row of the batch, in the kernel for mixed lengths.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """The first program of KV head 0 that read for a row of the batch, in the kernel for mixed lengths."""
     launch = launch_of(trace, step, "paged_attention_kernel")
     (batch,) = trace.filter(step=step, kind="prepare_inputs")
     found = [one for one in programs_of(trace, launch) if one.program[1] == 0 and one.writes]
@@ -60,28 +48,19 @@ def program_of(trace: Trace, step: int, row: int) -> Any:
 
 
 def segments(trace: Trace, step: int, row: int) -> list[str]:
-    """What each segment of a row read in the split form, for KV head 0.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """What each segment of a row read in the split form, for KV head 0."""
     launch = launch_of(trace, step, "paged_decode_segments_kernel")
     parts = [one for one in programs_of(trace, launch) if one.writes and one.program[:2] == [row, 0]]
     return [show_cells(part.reads["k_cache"]) for part in parts]
 
 
 def count(launch: Any) -> int:
-    """Programs of a launch.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """Programs of a launch."""
     return math.prod(launch.grid)
 
 
 def cells(runs: list[list[int]]) -> dict[int, tuple[int, int]]:
-    """Runs [block, first, last, head] of a cache as block -> (first, last cell), for the lowest KV head among them.
-
-    vLLM: none, vLLM has no probe
-    """
+    """Runs [block, first, last, head] of a cache as block -> (first, last cell), for the lowest KV head among them."""
     head = min((run[3] for run in runs), default=0)
     spans: dict[int, tuple[int, int]] = {}
     for block, first, last, of_head in runs:
@@ -92,27 +71,18 @@ def cells(runs: list[list[int]]) -> dict[int, tuple[int, int]]:
 
 
 def numbers_moved(runs: list[list[int]]) -> int:
-    """How many numbers of K (or of V) lie in runs of a cache: one head of one cell has HEAD_SIZE.
-
-    vLLM: none, vLLM has no probe
-    """
+    """How many numbers of K (or of V) lie in runs of a cache: one head of one cell has HEAD_SIZE."""
     return HEAD_SIZE * sum(last - first + 1 for _, first, last, _ in runs)
 
 
 def show_cells(runs: list[list[int]]) -> str:
-    """`1[0-15] 3[0-8]`: cells 0 to 15 of block 1, then 0 to 8 of block 3.
-
-    vLLM: none, vLLM has no probe
-    """
+    """`1[0-15] 3[0-8]`: cells 0 to 15 of block 1, then 0 to 8 of block 3."""
     spans = [(block, str(low) if low == high else f"{low}–{high}") for block, (low, high) in cells(runs).items()]
     return " ".join(f"{block}[{span}]" for block, span in spans)
 
 
 def write_rows(trace: Trace, step: int, names: str, tokens: list[int]) -> list[dict[str, Any]]:
-    """What programs of the write kernel did, one line for each flat token. names: of the requests, row by row.
-
-    vLLM: none, vLLM has no probe
-    """
+    """What programs of the write kernel did, one line for each flat token. names: of the requests, row by row."""
     launch = launch_of(trace, step, "reshape_and_cache_kernel")
     (batch,) = trace.filter(step=step, kind="prepare_inputs")
     programs = programs_of(trace, launch)
@@ -134,10 +104,7 @@ def write_rows(trace: Trace, step: int, names: str, tokens: list[int]) -> list[d
 
 
 def read_rows(trace: Trace, step: int, names: str) -> list[dict[str, Any]]:
-    """What the programs of KV head 0 of the read kernel did, one line for each block of tokens.
-
-    vLLM: none, vLLM has no probe
-    """
+    """What the programs of KV head 0 of the read kernel did, one line for each block of tokens."""
     launch = launch_of(trace, step, "paged_attention_kernel")
     (batch,) = trace.filter(step=step, kind="prepare_inputs")
     lines = []
@@ -160,26 +127,17 @@ def read_rows(trace: Trace, step: int, names: str) -> list[dict[str, Any]]:
 
 
 def blocks_of(lines: list[dict[str, Any]]) -> list[int]:
-    """The blocks that occur in read_rows, in order.
-
-    vLLM: none, for the reader
-    """
+    """The blocks that occur in read_rows, in order."""
     return sorted({block for line in lines for block in _by_block(line)})
 
 
 def keys_by_block(lines: list[dict[str, Any]]) -> list[list[int | None]]:
-    """read_rows as a square: for each program the keys that it read from each of blocks_of.
-
-    vLLM: none, for the reader
-    """
+    """read_rows as a square: for each program the keys that it read from each of blocks_of."""
     return [[_by_block(line).get(block) for block in blocks_of(lines)] for line in lines]
 
 
 def owners_by_block(lines: list[dict[str, Any]]) -> list[list[str | None]]:
-    """Whose each cell of keys_by_block is; None for an empty one.
-
-    vLLM: none, for the reader
-    """
+    """Whose each cell of keys_by_block is; None for an empty one."""
     return [
         [line["request"] if keys else None for keys in row]
         for line, row in zip(lines, keys_by_block(lines), strict=True)
@@ -192,10 +150,7 @@ def _by_block(line: dict[str, Any]) -> dict[int, int]:
 
 
 def owner_of(borders: list[int], token: int) -> int:
-    """The row of a flat token: the last border at or before it.
-
-    vLLM: none, kernels search in numbers of programs
-    """
+    """The row of a flat token: the last border at or before it."""
     return max(row for row, border in enumerate(borders[:-1]) if border <= token)
 
 
@@ -211,10 +166,7 @@ def searched(program: Any, borders: list[int]) -> tuple[list[int], int]:
 
 
 def show_map(trace: Trace, launch: Any) -> None:
-    """The map of a launch, as `minivllm kernels show` prints it.
-
-    vLLM: none, vLLM has no probe
-    """
+    """The map of a launch, as `minivllm kernels show` prints it."""
     from minivllm_kernels.kernel_map import render_map
 
     programs = [{"program": p.program, "reads": p.reads, "writes": p.writes} for p in programs_of(trace, launch)]
@@ -222,9 +174,6 @@ def show_map(trace: Trace, launch: Any) -> None:
 
 
 def show_text(lines: Iterable[str]) -> None:
-    """Lines in one width of letters.
-
-    vLLM: none, vLLM has no notebooks of this kind
-    """
+    """Lines in one width of letters."""
     text = "\n".join(lines)
     show(f'<pre style="{PRE}">{escape(text, quote=False)}</pre>', text)

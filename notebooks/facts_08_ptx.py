@@ -35,8 +35,6 @@ def machine_code(*kernels: tuple[str, str], target: str = "sm_90") -> list[dict[
     """Build kernels, each (name, dtype), for `target`: counts of COUNTED, registers, spills and the PTX text of each.
 
     In a process of its own. None in place of each where Triton is missing.
-
-    vLLM: none, vLLM compiles at the first launch
     """
     if importlib.util.find_spec("triton") is None:
         return [None] * len(kernels)
@@ -67,10 +65,7 @@ def _build(name: str, dtype: str, target: str) -> dict[str, Any]:
 
 
 def found(built: dict[str, Any] | None, instruction: str) -> str:
-    """How often an instruction stands in a kernel's PTX, in words.
-
-    vLLM: none, vLLM compiles at the first launch
-    """
+    """How often an instruction stands in a kernel's PTX, in words."""
     return (
         NEEDS_TRITON
         if built is None
@@ -79,10 +74,7 @@ def found(built: dict[str, Any] | None, instruction: str) -> str:
 
 
 def show_lines(built: dict[str, Any] | None, instructions: Sequence[str]) -> None:
-    """The first line of a kernel's PTX for each of these, with its line number.
-
-    vLLM: none, vLLM compiles at the first launch
-    """
+    """The first line of a kernel's PTX for each of these, with its line number."""
     if built is None:
         note(NEEDS_TRITON)
         return
@@ -92,10 +84,7 @@ def show_lines(built: dict[str, Any] | None, instructions: Sequence[str]) -> Non
 
 
 def show_counts(built: Mapping[str, dict[str, Any] | None]) -> None:
-    """A table: what is how often in each of these.
-
-    vLLM: none, vLLM compiles at the first launch
-    """
+    """A table: what is how often in each of these."""
     known = {name: one for name, one in built.items() if one is not None}
     if not known:
         note(NEEDS_TRITON)

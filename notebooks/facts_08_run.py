@@ -28,8 +28,6 @@ def can_run() -> bool:
     """Whether kernels run in this process: Triton is there (it exists for Linux), and it interprets.
 
     Chooses the interpreter, so call it before anything imports triton.
-
-    vLLM: none, vLLM runs kernels on GPUs alone
     """
     if importlib.util.find_spec("triton") is None:
         return False
@@ -122,10 +120,7 @@ def attend(batch: FlatBatch, form: str | None = None) -> Any:
 
 
 def change(a: FlatBatch, b: FlatBatch, form_of_b: str | None = None) -> str:
-    """The largest difference of the outputs of two batches, in words.
-
-    vLLM: none, vLLM has no such comparison
-    """
+    """The largest difference of the outputs of two batches, in words."""
     if not can_run():
         return NEEDS_TRITON
     difference = float((attend(a) - attend(b, form_of_b)).abs().max())
@@ -139,10 +134,7 @@ def change(a: FlatBatch, b: FlatBatch, form_of_b: str | None = None) -> str:
 
 
 def show_spoilt(batch: FlatBatch, names: str) -> None:
-    """A table of requests and query heads: where the output is NaN.
-
-    vLLM: none, vLLM has no such comparison
-    """
+    """A table of requests and query heads: where the output is NaN."""
     if not can_run():
         note(NEEDS_TRITON)
         return

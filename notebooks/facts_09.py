@@ -13,10 +13,7 @@ from minivllm.trace import Trace
 
 
 class Choice(NamedTuple):
-    """One token that could be next.
-
-    vLLM: none, vLLM records no candidates
-    """
+    """One token that could be next."""
 
     token_id: int
     text: str

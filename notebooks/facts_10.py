@@ -11,10 +11,7 @@ from minivllm.trace import Trace
 
 
 class Grown(NamedTuple):
-    """One token on the caller's side.
-
-    vLLM: none, vLLM keeps no such record
-    """
+    """One token on the caller's side."""
 
     step: int
     token_id: int

@@ -44,10 +44,7 @@ def knows(trace: Trace, seq: int, request: str = "0", before: bool = False) -> d
 
 
 class LateAbort(NamedTuple):
-    """An abort for a stop string, in numbers.
-
-    vLLM: none, vLLM records no events
-    """
+    """An abort for a stop string, in numbers."""
 
     stop_string: str
     found_in: int  # step whose token completed the string
@@ -79,10 +76,7 @@ def late_abort(trace: Trace, request: str = "0") -> LateAbort:
 
 
 class Told(NamedTuple):
-    """One event of a story on two lanes.
-
-    vLLM: none, see LateAbort
-    """
+    """One event of a story on two lanes."""
 
     lane: str  # caller or core
     step: int | None

@@ -30,8 +30,6 @@ def foretold(prompt: int, outputs: int, block_size: int = 16) -> dict[str, str]:
     """The form of a request of `prompt` tokens that ends with its `outputs`-th, alone and first in a fresh pool.
 
     The slots run on without a gap, because a fresh pool hands out 1, 2, 3 … in order.
-
-    vLLM: none, vLLM foretells nothing
     """
     first = -(-prompt // block_size)  # blocks, rounded up
     fed = prompt + outputs - 1  # the last output is never fed
@@ -53,10 +51,7 @@ def foretold(prompt: int, outputs: int, block_size: int = 16) -> dict[str, str]:
 
 
 def told(trace: Trace) -> dict[str, str]:
-    """The form, read off a trace in which one request was asked alone, and then again.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """The form, read off a trace in which one request was asked alone, and then again."""
     one, again = trace.request_ids[:2]
     plans = [plan for plan in trace.filter(kind="schedule") if plan.num_scheduled_tokens]
     mine = [plan for plan in plans if one in plan.num_scheduled_tokens]
@@ -120,10 +115,7 @@ class Counts(NamedTuple):
 
 
 def counts(trace: Trace) -> Counts:
-    """Calls at each boundary by step; one of a summed event counts as its layers' calls.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """Calls at each boundary by step; one of a summed event counts as its layers' calls."""
     boundaries = sorted({row.boundary for row in KINDS.values() if row.boundary}, key=lambda name: int(name[1:]))
     columns: list[int | None] = [None, *trace.steps]
     found = {(boundary, step): 0 for boundary in boundaries for step in columns}
@@ -147,10 +139,7 @@ def counts_alt(found: Counts) -> str:
 
 
 def hand_overs(trace: Trace, step: int, request: str = "0") -> list[tuple[str, str, str]]:
-    """The road of one request up to the end of a step: (boundary, kind, a sentence with its numbers).
-
-    vLLM: none, vLLM writes no trace
-    """
+    """The road of one request up to the end of a step: (boundary, kind, a sentence with its numbers)."""
     (request_id,) = trace.internal_ids(request)
     rows = []
     for event in trace.filter(request=request):
@@ -186,10 +175,7 @@ class Moment(NamedTuple):
 
 
 def block_life(trace: Trace, block_id: int) -> list[Moment]:
-    """What happens to one block: taken, named, its last cell written, freed, hit.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """What happens to one block: taken, named, its last cell written, freed, hit."""
     size = trace.header.config["block_size"]
     moments = []
     for event in trace.filter(kind=("get_new_blocks", "cache_full_blocks", "prepare_inputs", "free_blocks", "touch")):
@@ -217,8 +203,6 @@ def token_life(trace: Trace, request: str, index: int) -> list[Moment]:
     """What happens to one output token of a request: sampled, counted, shown, fed, written, read, freed.
 
     index: of the token, prompt included.
-
-    vLLM: none, vLLM writes no trace
     """
     (request_id,) = trace.internal_ids(request)
     moments: list[Moment] = []

@@ -24,8 +24,6 @@ STEPS = ("scores =", "new_max =", "weights =", "correction =", "row_sum =", "acc
 def prompt(trace: Trace) -> tuple[Any, Any, Any]:
     """q, k and v of the watched layer in step 1, as torch tensors [9, tokens, 64]: each KV head is repeated for the
     query heads that share it.
-
-    vLLM: none, vLLM writes no trace
     """
     import torch
 
@@ -34,10 +32,7 @@ def prompt(trace: Trace) -> tuple[Any, Any, Any]:
 
 
 def random_heads(num_tokens: int) -> tuple[Any, Any, Any]:
-    """q, k and v [9, tokens, 64] of random numbers: traffic depends on shapes alone.
-
-    vLLM: none, for the reader
-    """
+    """q, k and v [9, tokens, 64] of random numbers: traffic depends on shapes alone."""
     import torch
 
     randomness = torch.Generator().manual_seed(0)
@@ -46,8 +41,6 @@ def random_heads(num_tokens: int) -> tuple[Any, Any, Any]:
 
 def flash(q: Any, k: Any, v: Any, block_m: int, tile: int) -> Callable[..., Any]:
     """triton_forward.py on these tensors, with block_m query tokens a program and `tile` keys a tile; call it to run.
-
-    vLLM: none, for the reader
     """
 
     def run(launch: Callable[..., None]) -> Any:
@@ -83,8 +76,6 @@ def serving(num_tokens: int, block_size: int = 16) -> Callable[..., Any]:
 
 def measured(run: Callable[..., Any]) -> dict[str, int] | None:
     """Bytes that all programs asked for, by tensor, counted at the interpreter's loads and stores; None without Triton.
-
-    vLLM: none, vLLM has no probe
     """
     if not can_run():
         return None
@@ -112,20 +103,14 @@ def blocks_of_queries(num_tokens: int) -> tuple[int, int]:
 
 
 def expected(num_tokens: int) -> dict[str, int]:
-    """What `serving` should ask for, by its loops: where Triton is missing.
-
-    vLLM: none, for the reader
-    """
+    """What `serving` should ask for, by its loops: where Triton is missing."""
     block_q, blocks = blocks_of_queries(num_tokens)
     keys = sum(min((block + 1) * block_q, num_tokens) for block in range(blocks))
     return dict.fromkeys(("k_cache", "v_cache"), keys * KV_BYTES // 2)
 
 
 def expected_flash(num_tokens: int, tile: int) -> dict[str, int]:
-    """The same for `flash`, with blocks of queries as large as the tiles.
-
-    vLLM: none, for the reader
-    """
+    """The same for `flash`, with blocks of queries as large as the tiles."""
     shapes = Shapes(num_tokens)
     keys_and_values = tiled(shapes, tile, tile) - 2 * shapes.query_bytes
     half = dict.fromkeys(("k", "v"), keys_and_values // 2)
@@ -135,8 +120,6 @@ def expected_flash(num_tokens: int, tile: int) -> dict[str, int]:
 def side_by_side(*names: str) -> list[tuple[str, ...]]:
     """The lines that begin with STEPS in files of kernels/flash_attention/, in the order of the first file: the last
     such line of each file, since a loop's line comes after the one that sets a start.
-
-    vLLM: none, for the reader
     """
     import minivllm_kernels
 
@@ -149,10 +132,7 @@ def side_by_side(*names: str) -> list[tuple[str, ...]]:
 
 
 def megabytes(number: float) -> str:
-    """Bytes up to 9,999, then kB and MB in powers of ten, with three digits that count.
-
-    vLLM: none, for the reader
-    """
+    """Bytes up to 9,999, then kB and MB in powers of ten, with three digits that count."""
     for size, unit in ((1e6, "MB"), (1e3, "kB")):
         if number >= max(size, 1e4):
             value = number / size
@@ -163,8 +143,6 @@ def megabytes(number: float) -> str:
 def decode_bytes(trace: Trace, step: int) -> tuple[int, int, int]:
     """Of the split form's launch in a step: bytes of K and of V that its programs loaded, and bytes of K and V that the
     step's requests have in the cache, in one layer.
-
-    vLLM: none, vLLM has no probe
     """
     programs = programs_of(trace, launch_of(trace, step, "paged_decode_segments_kernel"))
     (batch,) = trace.filter(step=step, kind="prepare_inputs")

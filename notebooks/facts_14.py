@@ -40,29 +40,20 @@ WORDS = {
 
 
 def decode_step(trace: Trace) -> int:
-    """The quickest step in which every request decodes one token.
-
-    vLLM: none, for the reader
-    """
+    """The quickest step in which every request decodes one token."""
     plans = [one for one in trace.filter(kind="schedule") if set(one.num_scheduled_tokens.values()) == {1}]
     return min((one.step for one in plans), key=lambda step: _whole(trace, step))
 
 
 def relative(traces: dict[int, Trace]) -> dict[int, float]:
-    """Requests in a batch -> how much longer its decode step takes than that of the first batch.
-
-    vLLM: none, for the reader
-    """
+    """Requests in a batch -> how much longer its decode step takes than that of the first batch."""
     times = {size: _whole(trace, decode_step(trace)) for size, trace in traces.items()}
     first = next(iter(times.values()))
     return {size: time / first for size, time in times.items()}
 
 
 def parts(trace: Trace) -> dict[str, float]:
-    """Part of a decode step -> its share, and `the rest`.
-
-    vLLM: none, for the reader
-    """
+    """Part of a decode step -> its share, and `the rest`."""
     step = decode_step(trace)
     whole = _whole(trace, step)
     shares = {name: sum(_took(e) for e in trace.filter(step=step, kind=kinds)) / whole for name, kinds in PARTS.items()}
@@ -99,46 +90,31 @@ def kv_bytes(model: dict[str, Any], itemsize: int = 4) -> int:
 
 
 def prompt_tokens(story: Story) -> int:
-    """Prompt tokens that were computed, of all requests; what was found in the prefix cache does not count.
-
-    vLLM: none, for the reader
-    """
+    """Prompt tokens that were computed, of all requests; what was found in the prefix cache does not count."""
     steps = {name: range(story.first_step(name), story.first_word(name) + 1) for name in story.ids}
     return sum(story.sent(step)[name] for name, one in steps.items() for step in one)
 
 
 def share(part: float) -> str:
-    """A part of 1 in words.
-
-    vLLM: none, for the reader
-    """
+    """A part of 1 in words."""
     return "below 0.1%" if part < 0.0005 else f"{part:.1%}"
 
 
 def waits(story: Story, name: str) -> list[int]:
-    """The steps that gave a request a token, in order.
-
-    vLLM: none, for the reader
-    """
+    """The steps that gave a request a token, in order."""
     events = story.trace.filter(kind="update_from_output", request=story.ids[name])
     return [e.step for e in events for one in e.updates if one.req_id == story.ids[name] and one.new_token_ids]
 
 
 def hole(story: Story, name: str) -> tuple[int, int, int]:
-    """The longest wait between two tokens: (number of the first of them, from 1, its step, the other's step).
-
-    vLLM: none, for the reader
-    """
+    """The longest wait between two tokens: (number of the first of them, from 1, its step, the other's step)."""
     steps = waits(story, name)
     place = max(range(1, len(steps)), key=lambda i: steps[i] - steps[i - 1])
     return place, steps[place - 1], steps[place]
 
 
 def refused(story: Story, name: str) -> list[int]:
-    """The steps that would not take a request back for want of blocks.
-
-    vLLM: none, vLLM notes no such thing
-    """
+    """The steps that would not take a request back for want of blocks."""
     return [step for step, one in story.skips(name).items() if one.reason == "blocks"]
 
 

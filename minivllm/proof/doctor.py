@@ -37,10 +37,7 @@ INSTALL = "pip install 'minivllm[engine]', or `make setup` in a clone"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
-
-    vLLM: none, vLLM's report is one text
-    """
+    """One line of the report."""
 
     what: str
     mark: Literal["ok", "--", "FAIL"]

@@ -37,10 +37,7 @@ SETTLED = ("schedule", "update_from_output", "finish_requests")  # after these, 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """One check that failed.
-
-    vLLM: none, vLLM checks none of this while it runs
-    """
+    """One check that failed."""
 
     rule: str  # a key of RULES
     seq: int  # the event at whose exit it failed
@@ -50,10 +47,7 @@ class Broken:
 
 @dataclass(slots=True)
 class Result:
-    """What was checked on one trace.
-
-    vLLM: none, see Broken
-    """
+    """What was checked on one trace."""
 
     checks: Counter[str] = field(default_factory=Counter)  # rule -> single checks made
     broken: list[Broken] = field(default_factory=list)  # in the order of the trace
@@ -68,10 +62,7 @@ class Result:
 
 
 def check(trace: Trace) -> Result:
-    """Check all five rules on a trace. It takes a few milliseconds for a thousand events.
-
-    vLLM: none, see Broken
-    """
+    """Check all five rules on a trace. It takes a few milliseconds for a thousand events."""
     result, checker = Result(Counter(dict.fromkeys(RULES, 0))), _Checker(trace)
     for event, state in trace.states():
         for rule, what in checker.look(event, state):
@@ -167,8 +158,6 @@ def swapped_blocks(trace: Trace, seq: int) -> Trace:
     """A copy of a trace in which the first two new blocks of the `allocate_slots` event `seq` have changed places.
 
     Raises ValueError if the event gave out fewer than two.
-
-    vLLM: none, see Broken
     """
     event: Any = trace[seq]
     if event.kind != "allocate_slots" or len(event.new_block_ids) < 2:

@@ -16,7 +16,6 @@ STAGES = ("ttir", "ttgir", "ptx")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """vLLM: none, vLLM has no such command"""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     compiling = commands.add_parser("compile", help="build the kernels; no GPU is needed")
     compiling.add_argument("--target", default="sm_80,sm_90,sm_100", help="compute capabilities (default: %(default)s)")
@@ -32,15 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """vLLM: none, vLLM has no such command"""
     return arguments.run_kernels(arguments)
 
 
 def run_compile(arguments: argparse.Namespace) -> int:
-    """Status 1 if a kernel spills registers or needs more shared memory than its target has.
-
-    vLLM: none, vLLM compiles at the first launch
-    """
+    """Status 1 if a kernel spills registers or needs more shared memory than its target has."""
     os.environ.pop("TRITON_INTERPRET", None)  # compiling needs the real thing; nothing has imported triton yet
     from minivllm_kernels import compile as kernels_compile
 
@@ -48,7 +43,6 @@ def run_compile(arguments: argparse.Namespace) -> int:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    """vLLM: none, vLLM writes no trace"""
     from minivllm.trace import load
 
     print(show(load(arguments.trace).events, arguments.launch))
@@ -56,10 +50,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def show(events: list[Any], number: int | None) -> str:
-    """The launches among a trace's events as a list, or the map of one of them.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """The launches among a trace's events as a list, or the map of one of them."""
     from minivllm_kernels.kernel_map import render_map
 
     launches = [event for event in events if event.kind == "kernel.launch"]

@@ -19,10 +19,7 @@ TOLERANCE = 1e-3  # of values that a model computed
 
 
 def first_difference(committed: Trace, anew: Trace) -> str | None:
-    """Where two recordings of one run first differ, in one line, or None if they don't.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """Where two recordings of one run first differ, in one line, or None if they don't."""
     difference = _compare(_header(committed), _header(anew), "header")
     if difference:
         return difference

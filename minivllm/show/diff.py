@@ -45,10 +45,7 @@ MAX_VALUE = 48  # characters
 
 @dataclass(slots=True)
 class Diff:
-    """What two traces, a and b, do not have in common.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """What two traces, a and b, do not have in common."""
 
     num_events: tuple[int, int]
     settings: list[Compared] = field(default_factory=list)  # of header, config and model, that differ
@@ -79,10 +76,7 @@ class Diff:
 
 
 def diff(a: Trace, b: Trace) -> Diff:
-    """Compare two traces. If one is redacted, the other is compared as if it were.
-
-    vLLM: none, see Diff
-    """
+    """Compare two traces. If one is redacted, the other is compared as if it were."""
     if a.header.redacted != b.header.redacted:
         a, b = (trace if trace.header.redacted else trace.redact() for trace in (a, b))
     pairs = pair_requests(a, b)
@@ -112,10 +106,7 @@ def diff(a: Trace, b: Trace) -> Diff:
 
 
 def format_diff(found: Diff, names: tuple[str, str] = ("a", "b")) -> str:
-    """A comparison as text.
-
-    vLLM: none, see Diff
-    """
+    """A comparison as text."""
     a, b = names
     sections: list[list[str]] = []
     if found.same:

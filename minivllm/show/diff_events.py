@@ -71,10 +71,7 @@ Key = tuple[int | None, str, tuple[str, ...], int]  # step, kind, requests, how 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field that is not the same in both.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """One field that is not the same in both."""
 
     kind: str
     boundary: str | None  # B1..B27
@@ -93,10 +90,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Which request of one trace is which of the other.
-
-    vLLM: none, see Difference
-    """
+    """Which request of one trace is which of the other."""
 
     names_a: dict[str, str]  # internal id -> shared name
     names_b: dict[str, str]
@@ -105,10 +99,7 @@ class Pairs:
 
 
 def pair_requests(a: Trace, b: Trace) -> Pairs:
-    """Pair by external id; by order of arrival where no external id is in both.
-
-    vLLM: none, see Difference
-    """
+    """Pair by external id; by order of arrival where no external id is in both."""
     names_a, names_b = _named(a), _named(b)
     if not set(names_a.values()) & set(names_b.values()):  # one of them is not its engine's first run
         names_a, names_b = _by_arrival(a), _by_arrival(b)
@@ -145,10 +136,7 @@ def _parents(trace: Trace) -> dict[str, str]:
 
 
 def differences(a: Trace, b: Trace, pairs: Pairs, kinds: set[str]) -> Iterator[Difference]:
-    """All differences between events of these kinds, in the order in which one would meet them.
-
-    vLLM: none, see Difference
-    """
+    """All differences between events of these kinds, in the order in which one would meet them."""
     events_a, events_b = _keyed(a, pairs.names_a, kinds), _keyed(b, pairs.names_b, kinds)
     steps, alone = set(a.steps) & set(b.steps), {*pairs.only_a, *pairs.only_b}
     for key in _in_order((a, events_a), (b, events_b)):

@@ -18,10 +18,7 @@ TIMED = ("step", "schedule", "model_forward", "sample_tokens", "process_outputs"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure of both traces.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """One figure of both traces."""
 
     what: str
     a: Any
@@ -33,10 +30,7 @@ class Compared:
 
 
 def settings(a: Trace, b: Trace) -> list[Compared]:
-    """What the headers say differently. Versions of other packages, paths and process ids are no settings.
-
-    vLLM: none, see Compared
-    """
+    """What the headers say differently. Versions of other packages, paths and process ids are no settings."""
     said_a, said_b = dict(_settings(a)), dict(_settings(b))
     rows = [Compared(name, said_a.get(name), said_b.get(name)) for name in dict.fromkeys((*said_a, *said_b))]
     return [row for row in rows if not row.same]
@@ -53,10 +47,7 @@ def _settings(trace: Trace) -> Iterator[tuple[str, Any]]:
 
 
 def figures(a: Trace, b: Trace) -> list[Compared]:
-    """What the runs come to.
-
-    vLLM: none, see Compared
-    """
+    """What the runs come to."""
     sums_a, sums_b = _sums(a), _sums(b)
     return [Compared(what, sums_a[what], sums_b[what]) for what in sums_a]
 
@@ -81,10 +72,7 @@ def _sums(trace: Trace) -> dict[str, Any]:
 
 
 def outputs(a: Trace, b: Trace, pairs: Pairs) -> dict[str, list[Compared]]:
-    """Of each request that both have, by its shared name: its text and tokens, why it ended, and its steps.
-
-    vLLM: none, see Compared
-    """
+    """Of each request that both have, by its shared name: its text and tokens, why it ended, and its steps."""
     said_a, said_b = _outputs(a, pairs.names_a), _outputs(b, pairs.names_b)
     return {
         name: [Compared(what, value, said_b[name][what]) for what, value in said.items()]
@@ -121,10 +109,7 @@ def _gave(event: Any, request_id: str) -> bool:
 
 
 def time_ratios(a: Trace, b: Trace) -> list[tuple[str, float]]:
-    """b's time divided by a's: of the whole run, and of a call of each kind, in the mean. Empty for logical clocks.
-
-    vLLM: none, see Compared
-    """
+    """b's time divided by a's: of the whole run, and of a call of each kind, in the mean. Empty for logical clocks."""
     if a.header.clock != "monotonic" or b.header.clock != "monotonic" or not a.events or not b.events:
         return []
     whole = [max(event.t1 for event in trace) for trace in (a, b)]

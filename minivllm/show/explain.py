@@ -21,10 +21,7 @@ __all__ = ["Explainer", "Explanation", "Reason", "explain", "explain_all", "form
 
 
 class Explainer:
-    """Answers questions about one trace.
-
-    vLLM: none, vLLM does not explain its plans
-    """
+    """Answers questions about one trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -50,26 +47,18 @@ def explain(trace: Trace, request: str, step: int | None = None) -> Explanation:
 
     request: external or internal id. Raises TraceError for a request or step that the trace does not have, and for an
     external id that stands for several requests (n > 1).
-
-    vLLM: none, vLLM does not explain its plans
     """
     return Explainer(trace).explain(request, step)
 
 
 def explain_all(trace: Trace, request: str, step: int | None = None) -> list[Explanation]:
-    """As explain; of n > 1 each answer by itself.
-
-    vLLM: none, vLLM does not explain its plans
-    """
+    """As explain; of n > 1 each answer by itself."""
     explainer = Explainer(trace)
     return [explainer.explain(internal, step) for internal in trace.internal_ids(request)]
 
 
 def format_explanation(explanation: Explanation, width: int = 100) -> str:
-    """An explanation as text: the answer, the reasons behind it, and the events that they rest on.
-
-    vLLM: none, vLLM does not explain its plans
-    """
+    """An explanation as text: the answer, the reasons behind it, and the events that they rest on."""
     where = "" if explanation.step is None else f", step {explanation.step}"
     lines = [f"Request {explanation.name}{where}: {explanation.verdict.replace('_', ' ')}"]
     lines += textwrap.wrap(explanation.sentence, width, initial_indent="  ", subsequent_indent="  ")

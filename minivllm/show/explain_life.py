@@ -27,10 +27,7 @@ _WAITS = {
 
 
 def explain_life(lives: Lives, life: Life) -> Explanation:
-    """What happened to a request, from its arrival to its end.
-
-    vLLM: none, vLLM does not explain its plans
-    """
+    """What happened to a request, from its arrival to its end."""
     roles = lives.roles(life.request_id)
     worked = [role for role in roles if role.num_new_tokens]
     stretches = phases(lives, life.request_id)

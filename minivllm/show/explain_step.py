@@ -17,10 +17,7 @@ from minivllm.show.reasons import Explanation, Reason, are, blocks, shares, some
 
 
 def explain_step(lives: Lives, life: Life, number: int) -> Explanation:
-    """What step `number` did with a request, and why.
-
-    vLLM: none, vLLM does not explain its plans
-    """
+    """What step `number` did with a request, and why."""
     step = lives.steps[number]
     plan = step.schedule
     if plan is None:
@@ -40,10 +37,7 @@ def explain_step(lives: Lives, life: Life, number: int) -> Explanation:
 
 
 class Grant(NamedTuple):
-    """What a plan gave one request, and what it had to choose from.
-
-    vLLM: none, see explain_step
-    """
+    """What a plan gave one request, and what it had to choose from."""
 
     tokens: int
     known: int

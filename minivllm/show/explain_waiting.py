@@ -17,10 +17,7 @@ Answer = tuple[str, list[Reason], dict[str, Any]]  # sentence, reasons, numbers
 def explain_skipped(
     lives: Lives, life: Life, step: StepEvents, skipped: Any, blocker: Explanation | None = None
 ) -> Explanation:
-    """A request that the plan names as skipped. blocker: for head_of_line, the one in front explained.
-
-    vLLM: none, vLLM does not say why a request waits
-    """
+    """A request that the plan names as skipped. blocker: for head_of_line, the one in front explained."""
     if blocker is not None:
         sentence, reasons, more = _behind(life, step, blocker)
     else:
@@ -134,10 +131,7 @@ _WHY_NOT = {
 
 
 def explain_preempted(lives: Lives, life: Life, step: StepEvents, preemption: Any) -> Explanation:
-    """A request that lost its blocks in this step.
-
-    vLLM: none, vLLM only reports the ids
-    """
+    """A request that lost its blocks in this step."""
     plan, me = step.schedule, life.request_id
     known, by = plan.num_tokens[me], lives.name(preemption.for_req_id)
     needed, free = preemption.blocks_needed, preemption.blocks_free
@@ -202,10 +196,7 @@ def _kept(lives: Lives, known: int, num_output: int, kept: int) -> str:
 
 
 def explain_absent(lives: Lives, life: Life, step: StepEvents) -> Explanation:
-    """A request that the plan says nothing about: it has ended, or is not there yet.
-
-    vLLM: none, see explain_skipped
-    """
+    """A request that the plan says nothing about: it has ended, or is not there yet."""
     plan = step.schedule
     if life.ended is not None and life.ended.t1 <= plan.t0:
         return _finished(lives, life, step)

@@ -18,10 +18,7 @@ from minivllm.trace.replay import Trace
 
 
 class Format(NamedTuple):
-    """A form that a trace can be written in.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """A form that a trace can be written in."""
 
     about: str
     suffix: str
@@ -36,10 +33,7 @@ FORMATS = {
 
 
 def export(trace: Trace, to: str) -> bytes:
-    """A trace in one of FORMATS; the same trace gives the same bytes. Raises InputError for another format.
-
-    vLLM: none, see Format
-    """
+    """A trace in one of FORMATS; the same trace gives the same bytes. Raises InputError for another format."""
     if to not in FORMATS:
         raise InputError(f"There is no format {to!r}. There are: {', '.join(FORMATS)}.")
     made = FORMATS[to].make(trace)

@@ -36,10 +36,7 @@ Row = dict[str, Any]
 
 
 def to_chrome(trace: Trace) -> dict[str, Any]:
-    """The trace as an object of the Trace Event Format, to be written as JSON.
-
-    vLLM: none, vLLM leaves such files to torch.profiler
-    """
+    """The trace as an object of the Trace Event Format, to be written as JSON."""
     lives = Lives(trace)
     tracks = _Tracks(trace)
     rows = [*tracks.names(lives), *_slices(trace, lives, tracks), *_life_slices(lives, tracks)]

@@ -40,10 +40,7 @@ COLUMNS = (
 
 
 def to_csv(trace: Trace) -> str:
-    """The steps of a trace as CSV, with a heading.
-
-    vLLM: none, vLLM logs a line per iteration (SchedulerStats) on request
-    """
+    """The steps of a trace as CSV, with a heading."""
     lives = Lives(trace)
     phase_of = {(i, role.step): role.phase for i in lives.lives for role in lives.roles(i)}
     out = io.StringIO()

@@ -30,10 +30,7 @@ POOL_KINDS = ("cache_full_blocks", "get_new_blocks", "forget_uncomputed_blocks",
 
 @dataclass(slots=True)
 class StepEvents:
-    """One step of the core: its events by what they are for.
-
-    vLLM: none, vLLM records no steps
-    """
+    """One step of the core: its events by what they are for."""
 
     number: int
     whole: Event | None = None  # `step`; None where a scheduler was recorded without a core around it
@@ -57,10 +54,7 @@ class StepEvents:
 
 @dataclass(slots=True)
 class Life:
-    """The marks in one request's life.
-
-    vLLM: none, see StepEvents
-    """
+    """The marks in one request's life."""
 
     request_id: str  # internal
     name: str  # as the caller knows it; with n > 1 the internal id, which alone is unique
@@ -101,10 +95,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What one step did with one request.
-
-    vLLM: none, see StepEvents
-    """
+    """What one step did with one request."""
 
     step: int
     phase: str  # queue, prefill, decode, preempted, recompute, paused
@@ -112,10 +103,7 @@ class Role:
 
 
 class Lives:
-    """A trace, indexed.
-
-    vLLM: none, see StepEvents
-    """
+    """A trace, indexed."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace

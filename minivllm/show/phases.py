@@ -31,10 +31,7 @@ PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of a request's life. Times in ns from the first event of the trace.
-
-    vLLM: none, see StepEvents
-    """
+    """A stretch of a request's life. Times in ns from the first event of the trace."""
 
     name: str
     t0: int
@@ -70,10 +67,7 @@ def phases(lives: Lives, request_id: str) -> list[Phase]:
 
 
 def stages(lives: Lives, request_id: str) -> list[Phase]:
-    """As phases, but what lies between two steps belongs to the first: decoding is one stretch and not one a token.
-
-    vLLM: none, see StepEvents
-    """
+    """As phases, but what lies between two steps belongs to the first: decoding is one stretch and not one a token."""
     found = phases(lives, request_id)
     joined: list[Phase] = []
     for place, phase in enumerate(found):

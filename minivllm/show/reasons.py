@@ -15,10 +15,7 @@ MAX_NAMED = 8  # requests or blocks that a sentence names one by one
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One sentence of an explanation.
-
-    vLLM: none, vLLM does not explain its plans
-    """
+    """One sentence of an explanation."""
 
     code: str  # turn, budget, cache, tokens, blocks, …; of a whole request the phase or what it waited for
     sentence: str
@@ -37,8 +34,6 @@ class Explanation:
     verdict, of a step: scheduled, in_vain; token_budget, seats, blocks, not_fit_in_budget, preemption, head_of_line,
     preempted (as in a plan's `skipped`); not_arrived, on_its_way, finished; unknown.
     verdict, of a life: eos, stop_token, stop_string, max_tokens, max_model_len, abort, error, not_finished.
-
-    vLLM: none, see Reason
     """
 
     request_id: str  # internal

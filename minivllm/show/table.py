@@ -36,10 +36,7 @@ SLOTS_WIDTH = 11
 
 @dataclass(slots=True)
 class StepLine:
-    """What one step did to one request.
-
-    vLLM: none, vLLM records no steps
-    """
+    """What one step did to one request."""
 
     step: int
     at: int  # ns

@@ -37,10 +37,7 @@ __all__ = ["KINDS", "Cursor", "Event", "MemorySink", "Recorder", "State", "Trace
 
 
 def load(path: str, *more: str) -> "Trace":
-    """Read a trace: see Trace.load.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """Read a trace: see Trace.load."""
     from minivllm.trace.replay import Trace
 
     return Trace.load(path, *more)

@@ -37,10 +37,7 @@ PACKAGES = ("torch", "triton", "transformers", "tokenizers", "safetensors", "num
 
 
 class CallerTrace:
-    """A trace, from the start of an engine to its shutdown. `config` is what the engine must be built with.
-
-    vLLM: none, vLLM's engine has no recorder
-    """
+    """A trace, from the start of an engine to its shutdown. `config` is what the engine must be built with."""
 
     _runs = count()  # of this process: two engines may write to one target
 

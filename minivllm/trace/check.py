@@ -42,10 +42,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 
 
 class TraceError(InputError):
-    """A file that is no trace, or one that can't be right. The message names the line or the events.
-
-    vLLM: none, vLLM writes no trace file
-    """
+    """A file that is no trace, or one that can't be right. The message names the line or the events."""
 
 
 def check_header(header: Header) -> None:

@@ -15,20 +15,14 @@ ROUNDS = 16  # of the four-stamp exchange; the best one counts
 
 
 class MonotonicClock:
-    """Nanoseconds that never go backwards. On Linux it is one clock for all processes of the machine.
-
-    vLLM: none, vLLM stamps with time.monotonic
-    """
+    """Nanoseconds that never go backwards. On Linux it is one clock for all processes of the machine."""
 
     kind = "monotonic"
     __call__ = staticmethod(time.perf_counter_ns)  # nothing in between: it is called hundreds of times a step
 
 
 class LogicalClock:
-    """Every stamp is one tick after the one before. Says what came first, and nothing about how long it took.
-
-    vLLM: none, see MonotonicClock
-    """
+    """Every stamp is one tick after the one before. Says what came first, and nothing about how long it took."""
 
     kind = "logical"
 
@@ -49,18 +43,12 @@ Clock = MonotonicClock | LogicalClock
 
 
 def make_clock(kind: str) -> Clock:
-    """The clock called `kind`, monotonic or logical.
-
-    vLLM: none, see MonotonicClock
-    """
+    """The clock called `kind`, monotonic or logical."""
     return LogicalClock() if kind == "logical" else MonotonicClock()
 
 
 class Offset(msgspec.Struct, frozen=True):
-    """How far another process's clock is ahead of this one's, ns, and how far off that may be.
-
-    vLLM: none, see MonotonicClock
-    """
+    """How far another process's clock is ahead of this one's, ns, and how far off that may be."""
 
     offset_ns: int = 0
     error_bound_ns: int = 0
@@ -71,8 +59,6 @@ def measure_offset(ask: Callable[[], tuple[int, int]], clock: Callable[[], int],
 
     ask: one exchange; returns the other side's two stamps. The answer may have travelled unevenly, by at most the time
     that it was under way, so the quickest of the rounds has the smallest error. An offset within its own error is none.
-
-    vLLM: none, see MonotonicClock
     """
     best: Offset | None = None
     for _ in range(rounds):

@@ -22,10 +22,7 @@ SCHEMA = 1  # goes up when a kind or a field is renamed, removed, or changes its
 
 
 class Kind(NamedTuple):
-    """One row of the table.
-
-    vLLM: none, vLLM has no such trace
-    """
+    """One row of the table."""
 
     kind: str  # as @boundary names it
     boundary: str | None  # B1..B27 of the map of vLLM; None: a parent that has no number there
@@ -129,10 +126,7 @@ TokenIds = list[int] | int  # token ids; in a redacted trace how many
 
 
 class Call:
-    """One call of a marked method, as `before` and `view` see it.
-
-    vLLM: none, see Kind
-    """
+    """One call of a marked method, as `before` and `view` see it."""
 
     __slots__ = ("args", "before", "detail", "kwargs", "notes", "number", "out", "owner", "step", "watch")
 
@@ -171,10 +165,7 @@ class Call:
 
 
 class Event(msgspec.Struct, tag_field="kind", omit_defaults=True, gc=False):
-    """What every event has. Times are in ns from the first event of the trace.
-
-    vLLM: none, see Kind
-    """
+    """What every event has. Times are in ns from the first event of the trace."""
 
     seq: int  # its place in the order of entries
     proc: str  # caller or core; in process, caller
@@ -224,19 +215,13 @@ class Event(msgspec.Struct, tag_field="kind", omit_defaults=True, gc=False):
 
 
 class Unfinished(Event, tag="unfinished"):
-    """A call that never came back: its process ended first. t1 is the last sign of life.
-
-    vLLM: none, see Kind
-    """
+    """A call that never came back: its process ended first. t1 is the last sign of life."""
 
     of: str = ""  # the kind it would have had; "" if nobody knows
 
 
 class Unknown(Event, tag="unknown"):
-    """A kind that this version does not know, from a newer one.
-
-    vLLM: none, see Kind
-    """
+    """A kind that this version does not know, from a newer one."""
 
     raw: dict[str, Any] = {}  # the line of the file
 

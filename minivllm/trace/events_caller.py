@@ -9,10 +9,7 @@ from minivllm.trace.events import Call, Change, Event, Text, TokenIds
 
 
 def params_dict(params: Any) -> dict[str, Any]:
-    """The SamplingParams that differ from their defaults.
-
-    vLLM: none, see Kind
-    """
+    """The SamplingParams that differ from their defaults."""
     fields = msgspec.to_builtins(params, str_keys=True)
     return {name: value for name, value in fields.items() if not name.startswith("_") and value not in (None, [], {})}
 
@@ -254,10 +251,7 @@ class AbortRequests(Event, tag="abort_requests"):
 
 
 class Completion(msgspec.Struct, omit_defaults=True):
-    """One answer, as the caller gets it.
-
-    vLLM: none, see Kind
-    """
+    """One answer, as the caller gets it."""
 
     request_id: str  # external
     index: int  # among the n answers to a prompt

@@ -11,10 +11,7 @@ HASH_DIGITS = 16  # hexadecimal digits of a block hash that a trace keeps
 
 
 def short_hash(block_hash: bytes) -> str:
-    """The start of a block hash, long enough to tell blocks apart.
-
-    vLLM: none, see Kind
-    """
+    """The start of a block hash, long enough to tell blocks apart."""
     return block_hash[: HASH_DIGITS // 2].hex()
 
 
@@ -129,10 +126,7 @@ class CachedRequest(msgspec.Struct, omit_defaults=True):
 
 
 class SkippedRequest(msgspec.Struct, omit_defaults=True):
-    """A request that got no token, and the numbers behind it.
-
-    vLLM: none, vLLM does not say why a request waits
-    """
+    """A request that got no token, and the numbers behind it."""
 
     req_id: str
     reason: str  # token_budget, seats, blocks, not_fit_in_budget, preemption, head_of_line, preempted
@@ -145,10 +139,7 @@ class SkippedRequest(msgspec.Struct, omit_defaults=True):
 
 
 class PreemptedRequest(msgspec.Struct, omit_defaults=True):
-    """One victim.
-
-    vLLM: none, vLLM only reports the ids
-    """
+    """One victim."""
 
     req_id: str
     for_req_id: str  # who needed blocks; itself, if there was no other

@@ -10,10 +10,7 @@ REQUEST_TYPES = {b"\x00": "ADD", b"\x01": "ABORT", b"\x03": "UTILITY"}
 
 
 class Message(Event):
-    """What a sent and a received message have; `msg` is the same on both sides.
-
-    vLLM: none, see Kind
-    """
+    """What a sent and a received message have; `msg` is the same on both sides."""
 
     msg: int | None = None  # number of the message in its direction, from 0
     message_type: str | None = None  # to the core ADD, ABORT or UTILITY; from it OUTPUTS or UTILITY

@@ -64,10 +64,7 @@ class KernelLaunch(Event, tag="kernel.launch"):
 
 
 class ProgramTile(msgspec.Struct, omit_defaults=True):
-    """After one tile of keys: what the online softmax carries, row by row of the program.
-
-    vLLM: none, vLLM's kernels keep it in registers
-    """
+    """After one tile of keys: what the online softmax carries, row by row of the program."""
 
     keys: list[list[int]]  # where its K came from, as runs
     row_max: list[float | None]  # largest scaled score so far; None: no key seen yet

@@ -104,10 +104,7 @@ class PrepareInputs(Event, tag="prepare_inputs"):
 
 
 def slot_ranges(slots: list[int]) -> list[Change]:
-    """Slots as runs of [first, last].
-
-    vLLM: none, see Kind
-    """
+    """Slots as runs of [first, last]."""
     ranges: list[Change] = []
     for slot in slots:
         if ranges and slot == ranges[-1][1] + 1:
@@ -198,10 +195,7 @@ def _early(call: Call, of_layers: list[Any]) -> dict[int, list[list[Candidate]]]
 
 
 class TensorInfo(msgspec.Struct):
-    """What a tensor looks like, without its values.
-
-    vLLM: none, see Kind
-    """
+    """What a tensor looks like, without its values."""
 
     shape: list[int]  # elements of each dimension
     strides: list[int]  # elements from one place to the next in each dimension
@@ -209,10 +203,7 @@ class TensorInfo(msgspec.Struct):
 
 
 def dtype_name(tensor: Any) -> str:
-    """`float32` for torch.float32.
-
-    vLLM: none, see Kind
-    """
+    """`float32` for torch.float32."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -221,10 +212,7 @@ def _tensors(**tensors: Any) -> dict[str, TensorInfo]:
 
 
 class Summed(Event):
-    """A kind that happens once a layer. At detail 0 one event sums a step up; from detail 1 each layer has its own.
-
-    vLLM: none, see Kind
-    """
+    """A kind that happens once a layer. At detail 0 one event sums a step up; from detail 1 each layer has its own."""
 
     calls: int | None = None  # of all layers; None in an event of one layer
     total_ns: int | None = None  # spent in these calls

@@ -38,10 +38,7 @@ FLUSH_BEFORE = ("model_forward",)  # the place where a process is likeliest to d
 
 
 class Sink(Protocol):
-    """Where events go.
-
-    vLLM: none, see Recorder
-    """
+    """Where events go."""
 
     def write(self, lines: list[Line]) -> None: ...
 
@@ -49,10 +46,7 @@ class Sink(Protocol):
 
 
 class MemorySink:
-    """Keeps everything in a list; for tests, and for recordings that need no file.
-
-    vLLM: none, see Recorder
-    """
+    """Keeps everything in a list; for tests, and for recordings that need no file."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
@@ -65,10 +59,7 @@ class MemorySink:
 
 
 class Frame:
-    """One call that has not returned yet.
-
-    vLLM: none, see Recorder
-    """
+    """One call that has not returned yet."""
 
     __slots__ = ("announced", "kind", "parent", "seq", "step", "sums", "t0")
 
@@ -83,10 +74,7 @@ class Frame:
 
 
 class Sum:
-    """All calls of one once-a-layer kind within one parent.
-
-    vLLM: none, see Recorder
-    """
+    """All calls of one once-a-layer kind within one parent."""
 
     __slots__ = ("calls", "event", "t0", "t1", "total_ns")
 
@@ -97,10 +85,7 @@ class Sum:
 
 
 class Thread:
-    """What the recorder knows of one thread.
-
-    vLLM: none, see Recorder
-    """
+    """What the recorder knows of one thread."""
 
     __slots__ = ("frames", "latest", "name")
 
@@ -120,8 +105,6 @@ class Recorder:
     """One process's recorder.
 
     detail: 0, 1 or 2 (see the package's docstring). watch: which tensors detail 2 looks at; None: none.
-
-    vLLM: none, vLLM mixes four ways of instrumenting
     """
 
     def __init__(

@@ -32,10 +32,7 @@ GO, BYE, SENT, RECEIVED = "go", "bye", "sent", "received"
 
 
 class SharedClock(LogicalClock):
-    """A logical clock of two processes: its ticks are in a file that both have mapped. Only who has the turn looks.
-
-    vLLM: none, see MonotonicClock
-    """
+    """A logical clock of two processes: its ticks are in a file that both have mapped. Only who has the turn looks."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -50,10 +47,7 @@ class SharedClock(LogicalClock):
 
 
 class _Line:
-    """The socket, as lines of text. `open` is False once the other side has gone or said goodbye.
-
-    vLLM: none, see the module
-    """
+    """The socket, as lines of text. `open` is False once the other side has gone or said goodbye."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.file = connection.makefile("rw", encoding="ascii", newline="\n")
@@ -82,8 +76,6 @@ class CoreSide:
     """The core's side: made before the caller may send, then `run_busy_loop` takes the place of the core's own.
 
     trace: the path that both sides know. It has the address until they have met.
-
-    vLLM: none, see the module
     """
 
     def __init__(self, trace: str) -> None:
@@ -188,10 +180,7 @@ class CoreSide:
 
 
 class CallerSide:
-    """The caller's side: `attach_inside` before the client's methods are watched, `attach_outside` after that.
-
-    vLLM: none, see the module
-    """
+    """The caller's side: `attach_inside` before the client's methods are watched, `attach_outside` after that."""
 
     def __init__(self, trace: str) -> None:
         folder = Path(_address_file(trace).read_text(encoding="utf-8"))

@@ -27,10 +27,7 @@ MAX_KEPT_BLOCKS = 2**20  # free blocks in all kept states together
 
 
 class Trace:
-    """Events in the order of their entries. `trace[seq]` is the event with that number.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """Events in the order of their entries. `trace[seq]` is the event with that number."""
 
     def __init__(self, header: Header, events: Iterable[Event], truncated: bool = False) -> None:
         self.header = header
@@ -293,10 +290,7 @@ def _effect_time(event: Event) -> int:
 
 
 class Cursor:
-    """A place in a trace. Moves return whether there was somewhere to go.
-
-    vLLM: none, see Trace
-    """
+    """A place in a trace. Moves return whether there was somewhere to go."""
 
     def __init__(self, trace: Trace, seq: int) -> None:
         self.trace = trace

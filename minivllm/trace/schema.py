@@ -32,10 +32,7 @@ EVENTS: dict[str, type[Event]] = _classes()  # in the order of the table
 
 
 class Process(msgspec.Struct, omit_defaults=True):
-    """One process of a trace. `offset_ns` has been added to its stamps to bring them to the caller's clock.
-
-    vLLM: none, see Kind
-    """
+    """One process of a trace. `offset_ns` has been added to its stamps to bring them to the caller's clock."""
 
     name: str  # caller or core
     offset_ns: int = 0  # 0: its clock is the caller's, as far as can be measured
@@ -44,10 +41,7 @@ class Process(msgspec.Struct, omit_defaults=True):
 
 
 class Header(msgspec.Struct, tag_field="kind", tag="header", omit_defaults=True):
-    """The first line of a trace. All but `environment` is the same whenever the same run is recorded again.
-
-    vLLM: none, see Kind
-    """
+    """The first line of a trace. All but `environment` is the same whenever the same run is recorded again."""
 
     schema: int  # version of the format
     minivllm: str  # versions
@@ -67,17 +61,11 @@ class Header(msgspec.Struct, tag_field="kind", tag="header", omit_defaults=True)
 
 
 class End(msgspec.Struct, tag_field="kind", tag="end"):
-    """The last line of a part that was written to its end.
-
-    vLLM: none, see Kind
-    """
+    """The last line of a part that was written to its end."""
 
 
 class Open(msgspec.Struct, tag_field="kind", tag="open"):
-    """A line of a part: this call has begun. The event of the same seq, if it ever comes, says the rest.
-
-    vLLM: none, see Kind
-    """
+    """A line of a part: this call has begun. The event of the same seq, if it ever comes, says the rest."""
 
     seq: int
     of: str  # the kind

@@ -59,10 +59,7 @@ class Row:
 
 @dataclass(slots=True)
 class State:
-    """The engine at one moment. Blocks are numbers; 0 is the null block.
-
-    vLLM: none, vLLM's state lives in its processes
-    """
+    """The engine at one moment. Blocks are numbers; 0 is the null block."""
 
     step: int = 0  # the latest that was planned
     requests: dict[str, RequestState] = field(default_factory=dict)  # ended ones too

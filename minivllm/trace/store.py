@@ -40,10 +40,7 @@ NO_TRACE = (
 
 
 class Part(NamedTuple):
-    """What one file holds.
-
-    vLLM: none, see TraceError
-    """
+    """What one file holds."""
 
     header: Header
     lines: list[Line]  # without header and end
@@ -58,8 +55,6 @@ class PartFile:
     """A sink: one process's part of a trace. A disk that is full or can't be written warns once, and no more.
 
     warn: False in the core's process, whose part the caller's process will find incomplete.
-
-    vLLM: none, see TraceError
     """
 
     def __init__(self, path: str, header: Header, warn: bool = True) -> None:

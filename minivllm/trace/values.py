@@ -19,10 +19,7 @@ HIDDEN_STATES = "hidden_states"  # the note in which those of each layer are kep
 
 
 class Candidate(msgspec.Struct):
-    """One of the likeliest tokens of a row.
-
-    vLLM: none, see Kind
-    """
+    """One of the likeliest tokens of a row."""
 
     token_id: int  # those that may be drawn come first, the likeliest first; then other likely ones by the raw logits
     logprob: float  # of the raw logits
@@ -30,19 +27,13 @@ class Candidate(msgspec.Struct):
 
 
 def rounded(tensor: Any, digits: int = VALUE_DIGITS) -> list[Any]:
-    """A tensor as nested lists.
-
-    vLLM: none, see Kind
-    """
+    """A tensor as nested lists."""
     scale = 10**digits
     return tensor.double().mul(scale).round().div(scale).tolist()
 
 
 def watched_tokens(positions: Sequence[int], watched: Sequence[int]) -> list[int]:
-    """Places in the flat batch of the tokens whose position is watched.
-
-    vLLM: none, see Kind
-    """
+    """Places in the flat batch of the tokens whose position is watched."""
     return [place for place, position in enumerate(positions) if position in watched]
 
 
@@ -50,8 +41,6 @@ def keys_and_values(kv_cache: Any, common: Any, row: int, head: int | slice = sl
     """K and V of a row's tokens, in the order of its positions: [seq_len, heads, head size], or without heads for one.
 
     kv_cache: [blocks, 2, block size, KV heads, head size]. common: the step's CommonAttentionMetadata.
-
-    vLLM: none, see Kind
     """
     length = int(common.seq_lens_cpu[row])
     num_blocks = -(-length // kv_cache.shape[2])
@@ -64,8 +53,6 @@ def weights_on(positions: Sequence[int], query: Any, kv_cache: Any, common: Any,
     """The attention that each row's last token pays to these positions: [rows, positions, query heads].
 
     A position that the row does not have yet is left out.
-
-    vLLM: none, see Kind
     """
     rows = []
     for row in range(common.num_reqs):
@@ -96,10 +83,7 @@ def hidden_states_kept(forward: Callable, notes: dict[Any, Any]) -> Callable:
 
 
 def norms(hidden_states: Any) -> list[float]:
-    """The length of each token's vector.
-
-    vLLM: none, see Kind
-    """
+    """The length of each token's vector."""
     return rounded(hidden_states.float().norm(dim=-1), DIGITS)
 
 
@@ -107,10 +91,7 @@ def norms(hidden_states: Any) -> list[float]:
 
 
 def candidates(logits: Any, processed_logits: Any) -> list[list[Candidate]]:
-    """The likeliest tokens of each row, by the logits that they are drawn from and by the raw ones.
-
-    vLLM: none, see Kind
-    """
+    """The likeliest tokens of each row, by the logits that they are drawn from and by the raw ones."""
     raw = logits.float().log_softmax(dim=-1)
     processed = processed_logits.float().log_softmax(dim=-1)
     return [_of_row(*row) for row in zip(raw, processed, strict=True)]

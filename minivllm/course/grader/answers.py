@@ -28,8 +28,6 @@ def grade_answers(
 
     tried: the wrong answers so far, for each question; a new one is added. An answer of another form than is asked
     for is no try.
-
-    vLLM: none, vLLM has no labs
     """
     tried = {} if tried is None else tried
     results = []
@@ -56,10 +54,7 @@ def grade_answers(
 
 
 def advice(asked: Questions, results: Sequence[QuestionEntry]) -> list[str]:
-    """What is said of wrong answers, a line each: of a wrong form, or of many tries; of the first two, nothing.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What is said of wrong answers, a line each: of a wrong form, or of many tries; of the first two, nothing."""
     lines = []
     for question, result in zip(asked.questions, results, strict=True):
         if result.status == "not_right":
@@ -72,10 +67,7 @@ def advice(asked: Questions, results: Sequence[QuestionEntry]) -> list[str]:
 
 
 def wrong_form(question: Question, answer: Any) -> str:
-    """What form is asked for, if the answer has another; nothing if it has it. A length that is not told is free.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What form is asked for, if the answer has another; nothing if it has it. A length that is not told is free."""
     words, key = _normal(answer), _normal(question.key)
     many = isinstance(question.key, list | tuple)
     numbers = all(_is_number(word) for word in key)
@@ -91,10 +83,7 @@ def wrong_form(question: Question, answer: Any) -> str:
 
 
 def read_answers(path: Path) -> dict[str, Any]:
-    """The answers of a file; none when there is no file. Raises InputError for a file that is no TOML.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The answers of a file; none when there is no file. Raises InputError for a file that is no TOML."""
     if not path.exists():
         return {}
     try:
@@ -113,10 +102,7 @@ def _plain(value: Any) -> Answer:
 
 
 def same(answer: Any, key: Any) -> bool:
-    """Whether an answer is the key: numbers as numbers or text, lists with or without brackets, case does not count.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether an answer is the key: numbers as numbers or text, lists with or without brackets, case does not count."""
     return _normal(answer) == _normal(key)
 
 
@@ -136,8 +122,5 @@ def _as_number(word: str) -> str:
 
 
 def format_answers(asked: Questions) -> str:
-    """The text of an empty answers.toml.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The text of an empty answers.toml."""
     return "".join(f'{question.id} = ""\n' for question in asked.questions)

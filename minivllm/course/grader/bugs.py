@@ -48,10 +48,7 @@ Members = dict[str, dict[str, Any]]  # class -> its methods; "" -> functions
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """old stands exactly once in the source of symbol ("BlockPool.touch", or a function); new takes its place.
-
-    vLLM: none, vLLM has no labs
-    """
+    """old stands exactly once in the source of symbol ("BlockPool.touch", or a function); new takes its place."""
 
     symbol: str
     old: str
@@ -59,20 +56,14 @@ class Bug:
 
 
 def source_of(symbol: str) -> str:
-    """The engine's own source of a method or function, at the margin.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The engine's own source of a method or function, at the margin."""
     owner, _, name = symbol.rpartition(".")
     member: Any = getattr(importlib.import_module(HOMES[owner or name]), owner or name)
     return textwrap.dedent(inspect.getsource(inspect.getattr_static(member, name) if owner else member))
 
 
 def edited_source(bug: Bug) -> str:
-    """The source of the symbol with the bug in it. Raises ValueError when the line is gone.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The source of the symbol with the bug in it. Raises ValueError when the line is gone."""
     text = source_of(bug.symbol)
     if text.count(bug.old) != 1:
         raise ValueError(f"{bug.old!r} is {text.count(bug.old)} times in {bug.symbol}")
@@ -80,10 +71,7 @@ def edited_source(bug: Bug) -> str:
 
 
 def broken_members(bug: Bug) -> Members:
-    """The method or function with the bug in it.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The method or function with the bug in it."""
     owner, _, name = bug.symbol.rpartition(".")
     namespace = dict(vars(importlib.import_module(HOMES[owner or name])))
     exec(compile(edited_source(bug), "<broken>", "exec"), namespace)
@@ -91,10 +79,7 @@ def broken_members(bug: Bug) -> Members:
 
 
 def build_parts(*layers: Members) -> Parts:
-    """The engine's classes and functions with members laid over them; a later layer covers an earlier one.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The engine's classes and functions with members laid over them; a later layer covers an earlier one."""
     members: Members = {}
     for layer in layers:
         for owner, found in layer.items():
@@ -132,10 +117,7 @@ MODULE = "mended"
 
 
 def is_written(text: str) -> bool:
-    """Whether a file has any class or function; one that can't be read counts as written.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether a file has any class or function; one that can't be read counts as written."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -149,8 +131,6 @@ def mended_members(text: str, path: str) -> Members:
     Raises ValueError for a borrowed one, and when there is none that belongs to the engine.
 
     A class of the file may build on `given.BlockPool` or on nothing: its methods are taken, and no others.
-
-    vLLM: none, vLLM has no labs
     """
     _refuse_borrowed(ast.parse(text))
     module = types.ModuleType(MODULE)

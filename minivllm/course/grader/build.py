@@ -17,10 +17,7 @@ NUM_SEEDS = 300  # over which questions are admitted
 
 
 def build(lab: Lab) -> list[str]:
-    """Write the starter and the fingerprints of the wrong solutions; returns what was written, a line each.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Write the starter and the fingerprints of the wrong solutions; returns what was written, a line each."""
     lab.starter.write_text(build_starter(lab), encoding="utf-8")
     lines = [f"{lab.starter}: {len(lab.starter.read_text(encoding='utf-8').splitlines())} lines"]
     fingerprints = build_fingerprints(lab)
@@ -30,10 +27,7 @@ def build(lab: Lab) -> list[str]:
 
 
 def build_notebook(lab: Lab) -> str:
-    """Run check.py and write labNN.ipynb beside it; returns what was written.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Run check.py and write labNN.ipynb beside it; returns what was written."""
     import nbformat
 
     from minivllm.course.notebook.build import execute, read_source
@@ -46,10 +40,7 @@ def build_notebook(lab: Lab) -> str:
 
 
 def stale(lab: Lab) -> list[str]:
-    """What is not up to date, a line each. The fingerprints take long and are a test of their own.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What is not up to date, a line each. The fingerprints take long and are a test of their own."""
     if lab.form == "cases":
         return casework.stale_bugs(lab)
     found = check_starter(lab)
@@ -62,28 +53,19 @@ def stale(lab: Lab) -> list[str]:
 
 
 def refused_questions(lab: Lab) -> list[str]:
-    """Why a lab's questions can't be asked, a line each: over 300 seeds their answers could be guessed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Why a lab's questions can't be asked, a line each: over 300 seeds their answers could be guessed."""
     return seeds.admission(lab, range(NUM_SEEDS))
 
 
 def build_schema(root: Path) -> str:
-    """Write the form of a result, docs/lab-result.schema.json; returns what was written.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Write the form of a result, docs/lab-result.schema.json; returns what was written."""
     path = root / SCHEMA_FILE
     path.write_text(json_schema(), encoding="utf-8")
     return str(path)
 
 
 def stale_schema(root: Path) -> list[str]:
-    """Whether docs/lab-result.schema.json is not what the structs give: nothing, or a line that says so.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether docs/lab-result.schema.json is not what the structs give: nothing, or a line that says so."""
     path = root / SCHEMA_FILE
     if path.exists() and path.read_text(encoding="utf-8") == json_schema():
         return []

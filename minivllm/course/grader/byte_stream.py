@@ -15,10 +15,7 @@ from minivllm.sampling_params import SamplingParams
 
 
 def bytes_of(tokenizer: Any, token_id: int, skip_special_tokens: bool) -> bytes:
-    """The bytes of one token of a byte-level tokenizer, or of a mapping from token ids to bytes.
-
-    vLLM: none, vLLM leaves this to the tokenizer's library
-    """
+    """The bytes of one token of a byte-level tokenizer, or of a mapping from token ids to bytes."""
     if isinstance(tokenizer, Mapping):
         return tokenizer[token_id]
     added = tokenizer.get_added_tokens_decoder().get(token_id)

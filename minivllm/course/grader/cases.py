@@ -38,10 +38,7 @@ Run = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CaseBug:
-    """A bug, and what there is to say of it. make: draws a workload; None: recorded ones are taken.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A bug, and what there is to say of it. make: draws a workload; None: recorded ones are taken."""
 
     id: str
     bug: Bug
@@ -55,10 +52,7 @@ class CaseBug:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One bug with a workload. unseen: two more, on which a mended method must do as well.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One bug with a workload. unseen: two more, on which a mended method must do as well."""
 
     letter: str
     what: CaseBug
@@ -73,18 +67,12 @@ _load_once = cache(load_file)
 
 
 def read_bugs(lab: Lab) -> Any:
-    """The module bugs.py of a lab: BUGS and BONUS.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The module bugs.py of a lab: BUGS and BONUS."""
     return _load_once(lab.folder / "bugs.py")
 
 
 def deal(lab: Lab, seed: int, letters: tuple[str, ...] | None = None) -> list[Case]:
-    """A student's ten cases and the bonus, or those of them that are asked for.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A student's ten cases and the bonus, or those of them that are asked for."""
     module = read_bugs(lab)
     dealt = Random(f"lab {lab.number} {seed}").sample(module.BUGS, NUM_CASES)
     pairs = [*zip(LETTERS, dealt, strict=True), (BONUS_LETTER, module.BONUS)]
@@ -92,10 +80,7 @@ def deal(lab: Lab, seed: int, letters: tuple[str, ...] | None = None) -> list[Ca
 
 
 def make_case(letter: str, what: CaseBug, seed: int) -> Case:
-    """The case of a bug for one seed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The case of a bug for one seed."""
     if what.make is None:
         workloads = _recorded(what)
         Random(f"{what.id} {seed}").shuffle(workloads)
@@ -105,10 +90,7 @@ def make_case(letter: str, what: CaseBug, seed: int) -> Case:
 
 
 def draw(what: CaseBug, seed: str) -> Workload:
-    """The first workload of a seed's row in which a user sees the bug.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The first workload of a seed's row in which a user sees the bug."""
     random = Random(f"{what.id} {seed}")
     parts = broken_parts(what.bug)
     for _ in range(MAX_TRIES):
@@ -130,10 +112,7 @@ def _recorded(what: CaseBug) -> list[Workload]:
 
 
 def broken_parts(bug: Bug) -> Parts:
-    """The engine's parts with the bug in them.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The engine's parts with the bug in them."""
     return build_parts(broken_members(bug))
 
 
@@ -144,8 +123,6 @@ def run(parts: Parts, workload: Workload, sound_steps: int | None = None) -> Run
     """Every step, and the error that ended it, if one did.
 
     sound_steps: of the sound engine's run; a few more are waited for.
-
-    vLLM: none, vLLM has no labs
     """
     from minivllm.course.grader.checksum import run_case
 
@@ -161,10 +138,7 @@ def run(parts: Parts, workload: Workload, sound_steps: int | None = None) -> Run
 
 
 def without_outputs(workload: Workload) -> Workload:
-    """The workload as it is told: without outputs, which come from the model.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The workload as it is told: without outputs, which come from the model."""
     return workload | {"requests": [request | {"output": [10]} for request in workload["requests"]]}
 
 
@@ -173,10 +147,7 @@ def last_arrival(workload: Workload) -> int:
 
 
 def symptom_of(sound: Run, broken: Run) -> str:
-    """What a user sees of it: crash, hang, wrong (another answer), or nothing.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What a user sees of it: crash, hang, wrong (another answer), or nothing."""
     if broken["error"]:
         return "hang" if broken["hang"] else "crash"
     last, other = sound["steps"][-1], broken["steps"][-1]
@@ -184,10 +155,7 @@ def symptom_of(sound: Run, broken: Run) -> str:
 
 
 def record_run(parts: Parts, workload: Workload, sound_steps: int | None = None) -> list[Event]:
-    """The events of a run, by the logical clock, in the order in which the calls returned.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The events of a run, by the logical clock, in the order in which the calls returned."""
     from minivllm.course.grader.checksum import ChecksumEngine
     from minivllm.trace.clock import make_clock
     from minivllm.trace.recorder import MemorySink, Recorder
@@ -219,8 +187,6 @@ def first_wrong(sound: list[Event], broken: list[Event]) -> Event:
     """The first event of the broken run that is another one in the sound run. Raises ValueError when there is none.
 
     An event without a counterpart is passed over: a call too many, or too few, shows in the call around it.
-
-    vLLM: none, vLLM has no labs
     """
     expected: dict[Any, Any] = {}
     for places, _, payload in _placed(sound):
@@ -274,8 +240,6 @@ def is_the_event(answer: Any, events: list[Event], key: Event) -> bool:
     """Whether an answer is the seq of the key: itself, one of the same step, kind and requests, or its parent.
 
     A step as a whole is nobody's answer.
-
-    vLLM: none, vLLM has no labs
     """
     given = next((event for event in events if str(event.seq) == str(answer).strip()), None)
     if given is None or given.kind == "step":
@@ -291,8 +255,6 @@ def run_mended(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> list[Any
     """Every step of a workload, with the bug in the engine and the student's methods laid over it. Runs in the child.
 
     asked: symbol, old, new of the bug; text of the student's file, and the path that its lines are known by.
-
-    vLLM: none, vLLM has no labs
     """
     import linecache
 

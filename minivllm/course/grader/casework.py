@@ -74,10 +74,7 @@ from minivllm.course.grader import given  # noqa: F401
 
 
 def start(lab: Lab, folder: Path, seed: int) -> None:
-    """Write the cases of a seed into a folder.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Write the cases of a seed into a folder."""
     place = folder / FOLDER
     place.mkdir(parents=True, exist_ok=True)
     for case in cases.deal(lab, seed):
@@ -118,10 +115,7 @@ def check(
     limits: Limits | None = None,
     fork: bool = False,
 ) -> LabResult:
-    """Grade the diagnoses and the mended methods of a folder. letters: only these cases.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Grade the diagnoses and the mended methods of a folder. letters: only these cases."""
     dealt = cases.deal(lab, seed, None if letters is None else tuple(letters))
     tasks = tuple(TaskText(f"13.{case.letter}", f"case {case.letter}", sum(POINTS.values()), ()) for case in dealt)
     result = LabResult(replace(lab, tasks=(*tasks, *lab.tasks)))
@@ -141,10 +135,7 @@ def _empty_file(folder: Path) -> Path:
 
 
 def grade_case(subject: Subject, case: Case, task: TaskText, place: Path) -> TaskResult:
-    """One case: the diagnosis by the key, the mended method by its runs.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One case: the diagnosis by the key, the mended method by its runs."""
     answers = read_answers(place / f"{case.letter}.toml")
     right = right_answers(case, answers) if any(answers[name] for name in DIAGNOSIS) else {}
     results = []
@@ -172,8 +163,6 @@ def read_answers(path: Path) -> dict[str, str]:
     """The diagnosis in a case's toml; empty where there is none.
 
     Raises InputError for a file that is no TOML, an event that is no number, and a rule that there is none of.
-
-    vLLM: none, vLLM has no labs
     """
     found: dict[str, Any] = {}
     if path.exists():
@@ -190,10 +179,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def right_answers(case: Case, answers: dict[str, str]) -> dict[str, bool]:
-    """Which of event, rule and cause are right.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Which of event, rule and cause are right."""
     parts = cases.broken_parts(case.what.bug)
     num_steps = len(cases.run({}, case.workload)["steps"])
     events = cases.record_run(parts, case.workload, num_steps)
@@ -211,10 +197,7 @@ def right_answers(case: Case, answers: dict[str, str]) -> dict[str, bool]:
 
 
 def judge_mended(subject: Subject, case: Case, text: str) -> Outcome:
-    """Whether the engine with the mended method does what the sound one does: on the case and on two more workloads.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether the engine with the mended method does what the sound one does: on the case and on two more workloads."""
     if not is_written(text):
         return Outcome(not_written="Lab 13: the file has no method yet")
     outcome, bug = Outcome(), case.what.bug
@@ -244,10 +227,7 @@ def judge_mended(subject: Subject, case: Case, text: str) -> Outcome:
 def compare(
     case: Case, workload: Workload, sound: list[dict[str, Any]], observation: Observation, name: str
 ) -> Failure | None:
-    """The first step in which the mended engine is not the sound one; None: there is none.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The first step in which the mended engine is not the sound one; None: there is none."""
     own = workload is case.workload
     told = f"the workload of {case.letter}.md" if own else tell_workload(cases.without_outputs(workload))
     sound = json.loads(json.dumps(sound))
@@ -282,10 +262,7 @@ def compare(
 
 
 def stale_bugs(lab: Lab) -> list[str]:
-    """Bugs whose line is not in the engine any more.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Bugs whose line is not in the engine any more."""
     module, found = cases.read_bugs(lab), []
     for what in [*module.BUGS, module.BONUS]:
         try:
@@ -296,10 +273,7 @@ def stale_bugs(lab: Lab) -> list[str]:
 
 
 def answers_of(case: Case) -> tuple[dict[str, Any], str]:
-    """The key of a case, and the sound method as a file: for tests, and for instructors.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The key of a case, and the sound method as a file: for tests, and for instructors."""
     num_steps = len(cases.run({}, case.workload)["steps"])
     events = cases.record_run(cases.broken_parts(case.what.bug), case.workload, num_steps)
     key = cases.first_wrong(cases.record_run({}, case.workload), events)
@@ -308,10 +282,7 @@ def answers_of(case: Case) -> tuple[dict[str, Any], str]:
 
 
 def mended_file(symbol: str, source: str | None = None) -> str:
-    """A file with the engine's own method in it, or `source` in its place, and all that the engine's module imports.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A file with the engine's own method in it, or `source` in its place, and all that the engine's module imports."""
     owner, _, name = symbol.rpartition(".")
     module = importlib.import_module(HOMES[owner or name])
     source = source_of(symbol) if source is None else source

@@ -22,10 +22,7 @@ WHOLE_OF_CASES = ("README.md", "hints.md", "bugs.py")
 
 @dataclass(frozen=True, slots=True)
 class TaskText:
-    """One task of a lab: its number, what is to be written, its points, and the symbols that it grades.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One task of a lab: its number, what is to be written, its points, and the symbols that it grades."""
 
     id: str  # "4.1"
     title: str
@@ -35,10 +32,7 @@ class TaskText:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """What lab.toml says. symbols: file and qualified name, in the order of the starter.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What lab.toml says. symbols: file and qualified name, in the order of the starter."""
 
     number: str  # "04"
     title: str
@@ -83,27 +77,18 @@ class Lab:
 
 
 def all_labs(root: Path | None = None) -> list[Lab]:
-    """Every lab of parts that is whole, in order.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every lab of parts that is whole, in order."""
     return [lab for lab in every_lab(root) if lab.form == "parts"]
 
 
 def every_lab(root: Path | None = None) -> list[Lab]:
-    """Every lab that is whole, in order, those of cases too.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every lab that is whole, in order, those of cases too."""
     wanted = {"parts": WHOLE, "cases": WHOLE_OF_CASES}
     return [lab for lab in begun_labs(root) if all((lab.folder / name).exists() for name in wanted[lab.form])]
 
 
 def begun_labs(root: Path | None = None) -> list[Lab]:
-    """Every lab that can be built, in order: it has a lab.toml and its checks.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every lab that can be built, in order: it has a lab.toml and its checks."""
     labs = [read_lab(folder / "lab.toml") for folder in lab_folders(root or ROOT)]
     return [lab for lab in labs if lab.form == "cases" or (lab.folder / "check.py").is_file()]
 
@@ -112,8 +97,6 @@ def get_lab(number: str, root: Path | None = None, begun: bool = False) -> Lab:
     """The lab of this number; "4" and "04" are the same. Raises InputError when there is none.
 
     begun: also one that is not whole yet.
-
-    vLLM: none, vLLM has no labs
     """
     labs = begun_labs(root) if begun else every_lab(root)
     for lab in labs:
@@ -123,10 +106,7 @@ def get_lab(number: str, root: Path | None = None, begun: bool = False) -> Lab:
 
 
 def load_file(path: Path) -> ModuleType:
-    """A Python file of a lab's folder as a module, run anew.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A Python file of a lab's folder as a module, run anew."""
     spec = importlib.util.spec_from_file_location(f"{path.stem}_of_{path.parent.name}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -134,10 +114,7 @@ def load_file(path: Path) -> ModuleType:
 
 
 def read_lab(path: Path) -> Lab:
-    """Read one lab.toml.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Read one lab.toml."""
     text = tomllib.loads(path.read_text(encoding="utf-8"))
     tasks = tuple(
         TaskText(task["id"], task["title"], task["points"], tuple(task.get("symbols", ()))) for task in text.pop("task")

@@ -40,8 +40,6 @@ BYTE_TOKEN = 10  # token 10 is byte 0, in workloads with `texts`
 class ChecksumModel:
     """Two layers. K and V of the first are the token and its position; those of the second, a hash over all that the
     token's attention has read in the first: so they depend on every token before it, as in a real model.
-
-    vLLM: none, it takes the place of model and KV cache
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -231,10 +229,7 @@ class ChecksumEngine:
 
 
 def run_case(parts: Parts, asked: Mapping[str, Any], seen: list[Any]) -> list[Any]:
-    """Every step of a workload on the checksum engine.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every step of a workload on the checksum engine."""
     engine, number = ChecksumEngine(asked["workload"], parts), 0
     while engine.has_work():
         if number >= asked["max_steps"]:
@@ -251,10 +246,7 @@ def run_case(parts: Parts, asked: Mapping[str, Any], seen: list[Any]) -> list[An
 
 
 class ByteTokenizer:
-    """A tokenizer with one token for each byte: a character of four bytes is four tokens.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A tokenizer with one token for each byte: a character of four bytes is four tokens."""
 
     def __init__(self) -> None:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -270,7 +262,6 @@ class ByteTokenizer:
 
 
 def byte_tokenizer() -> ByteTokenizer:
-    """vLLM: none, vLLM has no labs"""
     return ByteTokenizer()
 
 

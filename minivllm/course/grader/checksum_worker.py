@@ -78,8 +78,6 @@ def generated(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> dict[str,
     """The tokens that every caller gets from scheduler and cache of the parts.
 
     asked: a workload without its steps, and max_steps. Written into `seen` after each step.
-
-    vLLM: none, vLLM has no labs
     """
     workload = asked["workload"]
     scheduler, adapter = make_scheduler(workload["config"], parts), Adapter(workload, parts)

@@ -47,8 +47,6 @@ class TimeUp(BaseException):
     """The alarm of a call; not an Exception, so that `except Exception` does not catch it.
 
     It counts processor time, so that a busy machine makes nobody late; code that sleeps is the parent's to stop.
-
-    vLLM: none, vLLM has no labs
     """
 
 
@@ -56,17 +54,11 @@ class TimeUp(BaseException):
 
 
 class Refused(Exception):
-    """The file can't be graded: it lacks a name, or a signature was changed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The file can't be graded: it lacks a name, or a signature was changed."""
 
 
 class StudentFile:
-    """The student's source, compiled once, executed afresh for each task.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The student's source, compiled once, executed afresh for each task."""
 
     def __init__(self, lab: Lab, path: Path) -> None:
         self.lab = lab
@@ -147,10 +139,7 @@ def _same_signature(symbol: str, found: Any, expected: Any) -> None:
 
 
 def engine_symbols(lab: Lab) -> dict[str, Any]:
-    """Symbol -> the engine's own class, function or method, in the order of the starter.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Symbol -> the engine's own class, function or method, in the order of the starter."""
     found: dict[str, Any] = {}
     for place in lab.symbols:
         path, _, symbol = place.partition("::")
@@ -162,19 +151,13 @@ def engine_symbols(lab: Lab) -> dict[str, Any]:
 
 
 def module_name(path: str) -> str:
-    """The module of an engine file; kernels/ is imported as minivllm_kernels.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The module of an engine file; kernels/ is imported as minivllm_kernels."""
     name = path.removesuffix(".py").replace("/", ".")
     return f"minivllm_{name}" if name.startswith("kernels.") else name
 
 
 def type_of_engine(lab: Lab, owner: str) -> type:
-    """The engine's class that a starter's class builds on.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The engine's class that a starter's class builds on."""
     for place in lab.symbols:
         path, _, symbol = place.partition("::")
         if symbol.startswith(owner + "."):
@@ -186,10 +169,7 @@ def type_of_engine(lab: Lab, owner: str) -> type:
 
 
 def serve(requests: int, answers: int) -> None:
-    """Answer requests until there are no more. requests, answers: file descriptors of pipes.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Answer requests until there are no more. requests, answers: file descriptors of pipes."""
     student: StudentFile | None = None
     signal.signal(signal.SIGPROF, _on_alarm)
     while (request := read_message(requests)) is not None:
@@ -232,20 +212,14 @@ def _call(student: StudentFile, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def observer(name: str) -> Any:
-    """The function `module:function`; modules of a lab ("lab10.observe") or of the grader ("observe").
-
-    vLLM: none, vLLM has no labs
-    """
+    """The function `module:function`; modules of a lab ("lab10.observe") or of the grader ("observe")."""
     module, _, function = name.partition(":")
     package = "minivllm.lessons" if module.startswith("lab") else "minivllm.course.grader"
     return getattr(importlib.import_module(f"{package}.{module}"), function)
 
 
 def describe_error(error: BaseException, path: str) -> dict[str, Any]:
-    """An error as plain values: kind, type, message, and the student's line that was the last to run.
-
-    vLLM: none, vLLM has no labs
-    """
+    """An error as plain values: kind, type, message, and the student's line that was the last to run."""
     line, text, function, values = 0, "", "", {}
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == path:
@@ -276,10 +250,7 @@ def describe_error(error: BaseException, path: str) -> dict[str, Any]:
 
 
 class Endless(Exception):
-    """Raised by an observer when a run takes more steps than it can need.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Raised by an observer when a run takes more steps than it can need."""
 
 
 def _brief_state(values: Mapping[str, Any]) -> str:
@@ -301,10 +272,7 @@ def _on_alarm(signum: int, frame: Any) -> None:
 
 
 def read_message(descriptor: int) -> Any:
-    """One message, or None at the end of the pipe.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One message, or None at the end of the pipe."""
     head = _read(descriptor, LENGTH.size)
     if len(head) < LENGTH.size:
         return None
@@ -314,10 +282,7 @@ def read_message(descriptor: int) -> Any:
 
 
 def write_message(descriptor: int, message: Any) -> None:
-    """Send one message.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Send one message."""
     body = msgspec.msgpack.encode(message)
     view = memoryview(LENGTH.pack(len(body)) + body)
     while view:
@@ -336,10 +301,7 @@ def _read(descriptor: int, size: int) -> bytes:
 
 
 class CappedOutput(io.TextIOBase):
-    """Standard output of the student's code: kept up to a limit, dropped beyond it.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Standard output of the student's code: kept up to a limit, dropped beyond it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -356,10 +318,7 @@ class CappedOutput(io.TextIOBase):
 
 
 def limit_this_process(folder: str) -> None:
-    """Stay in `folder`, with no input, little output, and limits on memory, time and files.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Stay in `folder`, with no input, little output, and limits on memory, time and files."""
     os.setsid()
     faulthandler.disable()  # a fork may have it on
     os.chdir(folder)
@@ -395,10 +354,7 @@ def _memory_held() -> int:
 
 
 def main() -> None:
-    """A fresh interpreter: `python -I -B -c … REQUESTS ANSWERS FOLDER`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A fresh interpreter: `python -I -B -c … REQUESTS ANSWERS FOLDER`."""
     requests, answers, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     limit_this_process(folder)
     serve(requests, answers)

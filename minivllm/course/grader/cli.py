@@ -17,10 +17,7 @@ USAGE_ERROR = 4
 
 
 class LabParser(argparse.ArgumentParser):
-    """A parser that ends with status 4: 2 is for a student's file that can't be loaded.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A parser that ends with status 4: 2 is for a student's file that can't be loaded."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -28,10 +25,7 @@ class LabParser(argparse.ArgumentParser):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `lab`. Importing this module must be cheap.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The arguments of `lab`. Importing this module must be cheap."""
     parser.error = MethodType(LabParser.error, parser)  # it was made elsewhere
     commands = parser.add_subparsers(
         title="lab commands", required=True, metavar="WHAT", dest="what", parser_class=LabParser
@@ -87,10 +81,7 @@ def _with_lab(commands: Any, name: str, about: str, folder: bool = True) -> argp
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one lab command; returns the exit status. A mistake in the call is one line and status 4.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Run one lab command; returns the exit status. A mistake in the call is one line and status 4."""
     try:
         return globals()[f"_{arguments.what}"](arguments)
     except InputError as error:

@@ -39,8 +39,6 @@ def read_ids(path: Path) -> list[str]:
     """The ids of a file, one a line; empty lines and lines that begin with # do not count.
 
     Raises InputError for ids that can't be names of folders, and for two that are the same without case and spaces.
-
-    vLLM: none, vLLM has no labs
     """
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -60,10 +58,7 @@ def read_ids(path: Path) -> list[str]:
 
 
 def start_class(labs: Sequence[Lab], folder: Path, ids: Sequence[str], salt: str = "") -> Iterator[str]:
-    """A folder for each student, and in it one for each lab; what is there already is kept. Yields a line a student.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A folder for each student, and in it one for each lab; what is there already is kept. Yields a line a student."""
     for student in ids:
         made = [
             start(lab, folder / student / lab.number, student, salt).name
@@ -78,10 +73,7 @@ def start_class(labs: Sequence[Lab], folder: Path, ids: Sequence[str], salt: str
 
 
 def collect(folder: Path, csv_path: Path | None = None) -> str:
-    """A table of the results in a folder, and the pairs that are alike. Raises InputError if it is empty.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A table of the results in a folder, and the pairs that are alike. Raises InputError if it is empty."""
     rows = [_row(path, lab) for lab in every_lab() for path in sorted(folder.glob(f"*/{lab.number}")) if path.is_dir()]
     rows += [_told(path.stem, _result_of(path), "student") for path in sorted(folder.glob("*.json"))]
     if not rows:
@@ -161,8 +153,6 @@ def regrade(folder: Path, salt: str = "", key: str | None = None, strict: bool =
 
     What can't be graded is told and left out: one student's broken file must not end the work on the others'. strict:
     no share of a task's points for what is right in it. Raises InputError if there is nothing to grade.
-
-    vLLM: none, vLLM has no labs
     """
     found = [(lab, path) for lab in every_lab() for path in sorted(folder.glob(f"*/{lab.number}/{lab.begun_with}"))]
     if not found:
@@ -193,9 +183,6 @@ def _graded(lab: Lab, path: Path, student: str, salt: str) -> ResultFile:
 
 
 def sign(result: dict[str, Any], key: str) -> str:
-    """HMAC over the result without its signature.
-
-    vLLM: none, vLLM has no labs
-    """
+    """HMAC over the result without its signature."""
     text = json.dumps({name: value for name, value in result.items() if name != "signature"}, sort_keys=True)
     return "hmac-sha256:" + hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()

@@ -33,18 +33,12 @@ WIDTH = 120
 
 
 class MarkerError(Exception):
-    """A marker that is open, nested, empty, or closed at another indentation; a body that is not there.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A marker that is open, nested, empty, or closed at another indentation; a body that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Lines that a student writes. first, last: their numbers, from 1; markers stand outside.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Lines that a student writes. first, last: their numbers, from 1; markers stand outside."""
 
     lab: str  # "04"
     task: str  # "4.2"
@@ -58,10 +52,7 @@ class Block:
 
 
 def blocks_in(lines: list[str], name: str) -> list[Block]:
-    """The marked blocks of a file. Raises MarkerError with both line numbers.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The marked blocks of a file. Raises MarkerError with both line numbers."""
     found: list[Block] = []
     opened: tuple[int, re.Match[str]] | None = None
     for number, line in enumerate(lines, start=1):
@@ -94,10 +85,7 @@ def blocks_in(lines: list[str], name: str) -> list[Block]:
 
 
 class Source:
-    """One file of the engine: its lines, its symbols, its marked blocks.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One file of the engine: its lines, its symbols, its marked blocks."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.name = name
@@ -200,10 +188,7 @@ def _task_of(lab: Lab, name: str) -> str:
 
 
 def build_starter(lab: Lab) -> str:
-    """The text of starter.py, as the engine's source and lab.toml make it. Raises MarkerError.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The text of starter.py, as the engine's source and lab.toml make it. Raises MarkerError."""
     sources: dict[str, Source] = {}
     body: list[str] = []
     symbols = [place.partition("::")[2] for place in lab.symbols]
@@ -233,10 +218,7 @@ def build_starter(lab: Lab) -> str:
 
 
 def check_starter(lab: Lab) -> list[str]:
-    """What is wrong with the checked-in starter: nothing, or lines that say what.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What is wrong with the checked-in starter: nothing, or lines that say what."""
     try:
         built = build_starter(lab)
     except MarkerError as error:

@@ -36,19 +36,13 @@ BOUNDARIES = {
 
 @cache
 def ladder() -> tuple[Workload, ...]:
-    """The smallest workloads: 61 that were found first, in order of size, then those that came later.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The smallest workloads: 61 that were found first, in order of size, then those that came later."""
     return tuple(workload for path in (LADDER, LADDER_MORE) for workload in load(repo_path(path)).workloads)
 
 
 @cache
 def families() -> dict[str, tuple[Workload, ...]]:
-    """Family -> its recorded workloads; `hard` is one family.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Family -> its recorded workloads; `hard` is one family."""
     found: dict[str, list[Workload]] = {}
     recording = load(repo_path(SCHEDULER))
     for workload, family in zip(recording.workloads, recording.families(), strict=True):
@@ -61,10 +55,7 @@ def families() -> dict[str, tuple[Workload, ...]]:
 
 
 def ladder_check(rungs: Sequence[str] | None = None) -> Callable[[Ask], Outcome]:
-    """A check: every rung of the ladder, or those named, decided as vLLM did, with all invariants on every step.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A check: every rung of the ladder, or those named, decided as vLLM did, with all invariants on every step."""
 
     def run(ask: Ask) -> Outcome:
         outcome = Outcome()
@@ -84,8 +75,6 @@ def recorded_check(*names: str, invariants: Sequence[str] = ()) -> Callable[[Ask
     """A check: whole families, each right when all its workloads are decided as vLLM did.
 
     invariants: the families whose states are looked at too, step by step.
-
-    vLLM: none, vLLM has no labs
     """
 
     def run(ask: Ask) -> Outcome:
@@ -110,10 +99,7 @@ def recorded_check(*names: str, invariants: Sequence[str] = ()) -> Callable[[Ask
 
 
 def invariant_check(*names: str) -> Callable[[Ask], Outcome]:
-    """A check: no invariant is broken, whatever was decided. On the ladder, and on families.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A check: no invariant is broken, whatever was decided. On the ladder, and on families."""
 
     def run(ask: Ask) -> Outcome:
         outcome = Outcome()
@@ -135,10 +121,7 @@ def invariant_check(*names: str) -> Callable[[Ask], Outcome]:
 
 
 def known_bug_check(ask: Ask) -> Outcome:
-    """A check for the stretch: every rule holds on the workloads in which vLLM 0.22.0 itself breaks K2 (trap 62).
-
-    vLLM: none, vLLM has no labs
-    """
+    """A check for the stretch: every rule holds on the workloads in which vLLM 0.22.0 itself breaks K2 (trap 62)."""
     outcome = Outcome()
     workloads = load(repo_path(KNOWN_BUG)).workloads
     answers = ask.student_many("observe:run_workload", [asked_of(workload, state=True) for workload in workloads])
@@ -158,10 +141,7 @@ def known_bug_check(ask: Ask) -> Outcome:
 
 
 def ends_the_check(observation: Observation, outcome: Outcome) -> bool:
-    """Whether the task is not written yet; then there is nothing more to check.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether the task is not written yet; then there is nothing more to check."""
     if observation.error is not None and observation.error["kind"] == "not_written":
         outcome.not_written = observation.error["message"]
         return True
@@ -169,10 +149,7 @@ def ends_the_check(observation: Observation, outcome: Outcome) -> bool:
 
 
 def asked_of(workload: Workload, state: bool) -> dict[str, Any]:
-    """The input of observe.run_workload: the workload without what vLLM decided.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The input of observe.run_workload: the workload without what vLLM decided."""
     return {
         "workload": without_results("scheduler", workload),
         "max_steps": len(workload["steps"]) + EXTRA_STEPS,
@@ -181,18 +158,12 @@ def asked_of(workload: Workload, state: bool) -> dict[str, Any]:
 
 
 def states_of(observation: Observation) -> list[dict[str, Any]]:
-    """What observe.run_workload saw, also when it crashed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What observe.run_workload saw, also when it crashed."""
     return observation.seen if observation.error else observation.value
 
 
 def judge_workload(workload: Workload, observation: Observation, case: str) -> Failure | None:
-    """Compare a run with the recording; None: equal in every field of every step, and no invariant is broken.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Compare a run with the recording; None: equal in every field of every step, and no invariant is broken."""
     seen = states_of(observation)
     recorded = workload if observation.error is None else workload | {"steps": workload["steps"][: len(seen)]}
     steps = [entry["step"] for entry in seen]
@@ -220,10 +191,7 @@ def judge_workload(workload: Workload, observation: Observation, case: str) -> F
 
 
 def size_of(workload: Workload) -> int:
-    """Requests, tokens and steps: what a reader has to keep in mind.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Requests, tokens and steps: what a reader has to keep in mind."""
     tokens = sum(len(request["prompt_token_ids"]) for request in workload["requests"])
     return tokens + 3 * len(workload["requests"]) + len(workload["steps"])
 
@@ -304,10 +272,7 @@ _engine_runs: dict[str, list[dict[str, Any]]] = {}  # notation or name of a work
 
 
 def error_failure(error: dict[str, Any], case: str, told: str, size: int) -> Failure:
-    """A Failure for code that crashed, hung or ended before it answered.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A Failure for code that crashed, hung or ended before it answered."""
     kind = "hang" if error["kind"] in ("hang", "endless") else "crash"
     line = f"starter.py:{error['line']}   {error['text']}" if error["line"] else ""
     if error["kind"] == "hang":
@@ -336,8 +301,6 @@ def unit_failure(
     """Compare an observation with what is expected; None: equal.
 
     tell(expected, got) gives the words for where, expected and got; got may be shorter when the code crashed.
-
-    vLLM: none, vLLM has no labs
     """
     if observation.error is None and observation.value == expected:
         return None

@@ -39,10 +39,7 @@ The person is asked about the code and about a trace of their own afterwards.
 
 
 class Note(msgspec.Struct, kw_only=True):
-    """What lab.json says.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What lab.json says."""
 
     lab: str
     revision: int  # of the lab, when the folder was made
@@ -54,18 +51,12 @@ class Note(msgspec.Struct, kw_only=True):
 
 
 def default_folder(lab: Lab) -> Path:
-    """Where a lab is worked on, if nothing else is said.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Where a lab is worked on, if nothing else is said."""
     return Path("my-labs") / lab.number
 
 
 def start(lab: Lab, folder: Path, student: str, salt: str = "") -> Path:
-    """Make a folder to work in. Raises InputError when there is a starter already.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Make a folder to work in. Raises InputError when there is a starter already."""
     if (folder / lab.begun_with).exists():
         raise InputError(f"{folder / lab.begun_with} is there already. Go on with it, or name another folder.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,10 +109,7 @@ def _with_absolute_links(text: str, base: Path) -> str:
 
 
 def read_note(lab: Lab, folder: Path) -> Note:
-    """What lab.json says. A folder without one is practice. Raises InputError for one that is of no use.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What lab.json says. A folder without one is practice. Raises InputError for one that is of no use."""
     path = folder / NOTE
     if not path.exists():
         seed = seeds.seed_of(lab, seeds.PRACTICE)
@@ -137,18 +125,12 @@ def read_note(lab: Lab, folder: Path) -> Note:
 
 
 def write_note(folder: Path, note: Note) -> None:
-    """Write lab.json.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Write lab.json."""
     (folder / NOTE).write_text(to_json(note), encoding="utf-8")
 
 
 def starter_in(lab: Lab, place: Path) -> Path:
-    """The student's file: `place` itself, or starter.py in it. Raises InputError when there is none.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The student's file: `place` itself, or starter.py in it. Raises InputError when there is none."""
     path = place if place.suffix == ".py" else place / STARTER
     if path.is_file():
         return path
@@ -160,10 +142,7 @@ def starter_in(lab: Lab, place: Path) -> Path:
 
 
 def now() -> str:
-    """This moment, UTC.
-
-    vLLM: none, vLLM has no labs
-    """
+    """This moment, UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
@@ -171,10 +150,7 @@ def now() -> str:
 
 
 def read_hints(lab: Lab) -> dict[str, list[str]]:
-    """Task -> its hints, from the least to the most. hints.md has `## 4.1` for a task and `### ` for each level.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Task -> its hints, from the least to the most. hints.md has `## 4.1` for a task and `### ` for each level."""
     found: dict[str, list[str]] = {}
     task = ""
     for line in (lab.folder / "hints.md").read_text(encoding="utf-8").splitlines():
@@ -189,10 +165,7 @@ def read_hints(lab: Lab) -> dict[str, list[str]]:
 
 
 def take_hint(lab: Lab, folder: Path, task_id: str, level: int | None) -> str:
-    """A hint; without a level, the next one that was not taken yet. Noted in the folder; it costs nothing.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A hint; without a level, the next one that was not taken yet. Noted in the folder; it costs nothing."""
     lab.task(task_id)
     hints = read_hints(lab).get(task_id, [])
     note = read_note(lab, folder)
@@ -211,10 +184,7 @@ def take_hint(lab: Lab, folder: Path, task_id: str, level: int | None) -> str:
 
 
 def tell_hints(lab: Lab, folder: Path) -> str:
-    """Which tasks have hints, and how many were taken.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Which tasks have hints, and how many were taken."""
     note, titles = read_note(lab, folder), {task.id: task.title for task in lab.tasks}
     lines = []
     for task, hints in read_hints(lab).items():

@@ -39,10 +39,7 @@ RULES = {
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The first rule that does not hold.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The first rule that does not hold."""
 
     step: int
     rule: str
@@ -53,10 +50,7 @@ class Broken:
 
 
 def first_broken(workload: Workload, seen: list[dict[str, Any]], ended: bool = True) -> Broken | None:
-    """The first rule that a run breaks. seen: what observe.run_workload wrote down; ended: it came to its end.
-
-    vLLM: none, vLLM checks none of this while it runs
-    """
+    """The first rule that a run breaks. seen: what observe.run_workload wrote down; ended: it came to its end."""
     worker = _Worker(workload)
     for index, entry in enumerate(seen):
         for rule, numbers in _look(workload, entry, worker):

@@ -26,10 +26,7 @@ KINDS = ("crash", "hang", "invariant", "decision", "structure")  # of equal inpu
 
 @dataclass(slots=True)
 class Failure:
-    """One case that failed, told in full. kind: one of KINDS. size: the smaller, the sooner it is shown.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One case that failed, told in full. kind: one of KINDS. size: the smaller, the sooner it is shown."""
 
     kind: str
     case: str
@@ -54,8 +51,6 @@ class Outcome:
     """What a check found. families: family -> all its cases are right; a check without families is all or nothing.
 
     left_out: the check that it needs, and that something is wrong in; then nothing was asked.
-
-    vLLM: none, vLLM has no labs
     """
 
     cases: int = 0
@@ -79,10 +74,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a task. run: asks, compares, and says what it found. needs: checks without which it says nothing.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One check of a task. run: asks, compares, and says what it found. needs: checks without which it says nothing."""
 
     id: str
     title: str
@@ -92,10 +84,7 @@ class Check:
 
 
 class Ask:
-    """What a check may do: ask the student's code about one task, and the engine's own.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What a check may do: ask the student's code about one task, and the engine's own."""
 
     def __init__(self, subject: "Subject", lab: Lab, task_id: str, thorough: bool = True) -> None:
         self.subject = subject
@@ -117,10 +106,7 @@ class Ask:
 
 
 def as_sent(value: Any) -> Any:
-    """A value as it looks after the pipe: tuples have become lists.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A value as it looks after the pipe: tuples have become lists."""
     import msgspec
 
     return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
@@ -131,10 +117,7 @@ def as_sent(value: Any) -> Any:
 
 @dataclass(slots=True)
 class CheckResult:
-    """A check with its points.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A check with its points."""
 
     check: Check
     outcome: Outcome
@@ -143,10 +126,7 @@ class CheckResult:
 
 @dataclass(slots=True)
 class TaskResult:
-    """A task with the results of its checks. status: pass, fail, not_written, crash, timeout, refused.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A task with the results of its checks. status: pass, fail, not_written, crash, timeout, refused."""
 
     id: str
     title: str
@@ -163,10 +143,7 @@ class TaskResult:
 
 @dataclass(slots=True)
 class LabResult:
-    """What grading a file gave. load_error: the file could not be imported, and nothing was checked.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What grading a file gave. load_error: the file could not be imported, and nothing was checked."""
 
     lab: Lab
     tasks: list[TaskResult] = field(default_factory=list)
@@ -191,18 +168,12 @@ class LabResult:
 
 
 def checks_of(lab: Lab) -> dict[str, tuple[Check, ...]]:
-    """Task -> its checks, from check.py in the folder of the lab.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Task -> its checks, from check.py in the folder of the lab."""
     return importlib.import_module(f"minivllm.lessons.lab{lab.number}.check").CHECKS
 
 
 def stretch_of(lab: Lab) -> tuple[Check, ...]:
-    """Checks of the whole file that count nothing, if check.py has any: what "Further" of the README asks for.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Checks of the whole file that count nothing, if check.py has any: what "Further" of the README asks for."""
     return getattr(importlib.import_module(f"minivllm.lessons.lab{lab.number}.check"), "STRETCH", ())
 
 
@@ -219,8 +190,6 @@ def grade(
 
     tasks: only these. thorough=False: once something has failed, what leaves no marks may be spared. borrowed: symbols
     whose tasks count nothing, with the reason (originality.py); the child finds more of them.
-
-    vLLM: none, vLLM has no labs
     """
     started = time.monotonic()
     result = LabResult(lab, borrowed=dict(borrowed or {}))
@@ -282,10 +251,7 @@ def _all_or_nothing(task: TaskResult) -> TaskResult:
 
 
 def status_of(outcomes: Sequence[Outcome], passed: bool, refused: str = "") -> str:
-    """pass, fail, not_written, crash, timeout or refused: of a task, or of one check.
-
-    vLLM: none, vLLM has no labs
-    """
+    """pass, fail, not_written, crash, timeout or refused: of a task, or of one check."""
     if refused:
         return "refused"
     if any(outcome.not_written for outcome in outcomes):
@@ -297,10 +263,7 @@ def status_of(outcomes: Sequence[Outcome], passed: bool, refused: str = "") -> s
 
 
 def points_of(check: Check, outcome: Outcome) -> int:
-    """All points for all cases; of a check with families, a family's share for each family that is right.
-
-    vLLM: none, vLLM has no labs
-    """
+    """All points for all cases; of a check with families, a family's share for each family that is right."""
     if outcome.not_written or not outcome.cases:
         return 0
     if outcome.families:
@@ -316,8 +279,6 @@ def fingerprint(task: TaskResult) -> str | None:
     """One text for how a task's code behaves on all cases that always run: equal texts, equal behaviour.
 
     None when nothing is wrong in those cases, or there are none.
-
-    vLLM: none, vLLM has no labs
     """
     marks = [[result.check.id, result.outcome.marks] for result in task.checks]
     if all(result.outcome.passed == result.outcome.cases for result in task.checks if result.outcome.marks):

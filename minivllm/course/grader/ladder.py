@@ -16,19 +16,13 @@ REQUEST = re.compile(r"(?:(\d+)\+)?([abE*\d]+)>(\d+)(?:=([abE*\d]+))?((?: \S+)*)
 
 
 def parse_ladder(text: str) -> list[Workload]:
-    """All workloads of a ladder file; lines that begin with # are comments.
-
-    vLLM: none, a notation of the labs
-    """
+    """All workloads of a ladder file; lines that begin with # are comments."""
     lines = (line.strip() for line in text.splitlines())
     return [parse_rung(line) for line in lines if line and not line.startswith("#")]
 
 
 def parse_rung(line: str) -> Workload:
-    """One line as a workload of the lockstep format, without steps. Raises ValueError for anything else.
-
-    vLLM: none, a notation of the labs
-    """
+    """One line as a workload of the lockstep format, without steps. Raises ValueError for anything else."""
     head, _, tail = line.partition(":")
     name, *words = head.split()
     config: dict[str, Any] = {

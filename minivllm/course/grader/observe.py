@@ -27,10 +27,7 @@ Seen = list[Any]
 
 
 class Adapter(SchedulerAdapter):
-    """The lockstep driver's adapter, with the block hasher of the parts.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The lockstep driver's adapter, with the block hasher of the parts."""
 
     def __init__(self, workload: Workload, parts: Parts) -> None:
         super().__init__(workload)
@@ -39,10 +36,7 @@ class Adapter(SchedulerAdapter):
 
 
 def make_scheduler(settings: dict[str, Any], parts: Parts) -> Scheduler:
-    """The scheduler of a recorded workload's `config`, built of parts.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The scheduler of a recorded workload's `config`, built of parts."""
     config = make_config(settings)
     pool = make_pool(config.num_gpu_blocks_override, config.enable_prefix_caching, parts)
     manager = parts.get("KVCacheManager", KVCacheManager)(config, pool)
@@ -50,10 +44,7 @@ def make_scheduler(settings: dict[str, Any], parts: Parts) -> Scheduler:
 
 
 def make_pool(num_blocks: int, enable_caching: bool, parts: Parts) -> BlockPool:
-    """A block pool, built of parts.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A block pool, built of parts."""
     queue = parts.get("FreeKVCacheBlockQueue", FreeKVCacheBlockQueue)
     return parts.get("BlockPool", BlockPool)(num_blocks, enable_caching, free_queue=queue)
 
@@ -63,8 +54,6 @@ def run_workload(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
     asked: the workload without its steps, max_steps, and whether the states are wanted. The result is a list of
     {"step": as recorded, "planned": state, "updated": state}.
-
-    vLLM: none, vLLM has no labs
     """
     workload = asked["workload"]
     scheduler = make_scheduler(workload["config"], parts)
@@ -86,10 +75,7 @@ def run_workload(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
 
 def picture(scheduler: Scheduler) -> dict[str, Any]:
-    """Everything that the invariants look at, as plain values. Hashes are numbered in the order of the blocks.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Everything that the invariants look at, as plain values. Hashes are numbered in the order of the blocks."""
     manager, pool = scheduler.kv_cache_manager, scheduler.kv_cache_manager.block_pool
     numbers: dict[Any, int] = {}
     by_block = {
@@ -117,10 +103,7 @@ def picture(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def pool_picture(pool: BlockPool) -> dict[str, Any]:
-    """The free queue and the reference counts.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The free queue and the reference counts."""
     return {
         "free": [block.block_id for block in pool.free_block_queue.get_all_free_blocks()],
         "num_free": pool.free_block_queue.num_free_blocks,
@@ -137,8 +120,6 @@ def pool_program(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
     """Operations on a pool of 5 blocks, one after the other; after each, what came back and the whole state.
 
     An operation is [name, argument]. What it raises is written down as its type; the state after it counts too.
-
-    vLLM: none, vLLM has no labs
     """
     pool = make_pool(POOL_SIZE, True, parts)
     seen.append(["start", None, pool_picture(pool)])
@@ -176,10 +157,7 @@ def _operate(pool: BlockPool, name: str, argument: int) -> Any:
 
 
 class CountedBlock(KVCacheBlock):
-    """A block that counts how often it is compared.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A block that counts how often it is compared."""
 
     comparisons = 0
 
@@ -192,10 +170,7 @@ class CountedBlock(KVCacheBlock):
 
 
 def work_of_a_removal(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, int]:
-    """Comparisons of blocks, and lines of code, that it takes to remove a block from the middle of a long queue.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Comparisons of blocks, and lines of code, that it takes to remove a block from the middle of a long queue."""
     blocks = [CountedBlock(block_id) for block_id in range(asked["num_blocks"])]
     queue = parts.get("FreeKVCacheBlockQueue", FreeKVCacheBlockQueue)(blocks)
     middle = blocks[asked["num_blocks"] // 2]
@@ -218,10 +193,7 @@ def work_of_a_removal(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[s
 
 
 def num_new_tokens(parts: Parts, asked: dict[str, int], seen: Seen) -> int:
-    """Scheduler._num_new_tokens for one threshold, number of missing tokens, and budget.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Scheduler._num_new_tokens for one threshold, number of missing tokens, and budget."""
     settings = {
         "block_size": 4,
         "num_blocks": 100,
@@ -243,8 +215,6 @@ def update_with_output(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[
     """U1: update_request_with_output for a list of tokens that were sampled at once.
 
     asked: max_tokens, min_tokens, stop_token_ids, ignore_eos, max_model_len, new.
-
-    vLLM: none, vLLM has no labs
     """
     request = _request("r0", asked)
     counted, ended = parts.get("update_request_with_output", update_request_with_output)(
@@ -275,8 +245,6 @@ def abort_program(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
     """U2: three requests in a scheduler with two seats, and aborts at any moment; after each act, the state.
 
     An act is "plan" (schedule), "update" (each planned request samples token 10), or a list of ids to abort.
-
-    vLLM: none, vLLM has no labs
     """
     settings = {
         "block_size": 2,

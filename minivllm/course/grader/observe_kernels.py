@@ -30,10 +30,7 @@ UNTOUCHED = {torch.float32: (torch.int32, 0x7FC12345), torch.bfloat16: (torch.in
 
 
 class Margins:
-    """Tensors inside larger ones, and which of those was written to.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Tensors inside larger ones, and which of those was written to."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[str, torch.Tensor, torch.Tensor]] = []
@@ -64,10 +61,7 @@ class Margins:
 
 @contextmanager
 def interpreted() -> Iterator[None]:
-    """Around a launch: an error inside a kernel is raised as it was, not as the interpreter wraps it; no warnings.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Around a launch: an error inside a kernel is raised as it was, not as the interpreter wraps it; no warnings."""
     from triton.runtime.errors import InterpreterError
 
     from minivllm_kernels import interpreter
@@ -93,8 +87,6 @@ def make_write(asked: dict[str, Any]) -> dict[str, torch.Tensor]:
     asked: slots, rows (of key and value; there may be more than slots), heads, head_size, block_size, blocks, dtype,
     from ("apart", "qkv": slices of wide rows, "own": value with a stride of its own), tile (0: no tuning is given),
     seed.
-
-    vLLM: none, vLLM has no labs
     """
     randomness = torch.Generator().manual_seed(asked["seed"])
     rows, shape = asked["rows"], (asked["heads"], asked["head_size"])
@@ -114,10 +106,7 @@ def make_write(asked: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def tokens_of(asked: dict[str, Any], keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """key and value [rows, H, D], as they lie in what `make_write` gives.
-
-    vLLM: none, vLLM has no labs
-    """
+    """key and value [rows, H, D], as they lie in what `make_write` gives."""
     shape = (asked["heads"], asked["head_size"])
     numbers = shape[0] * shape[1]
     if asked["from"] == "qkv":
@@ -126,10 +115,7 @@ def tokens_of(asked: dict[str, Any], keys: torch.Tensor, values: torch.Tensor) -
 
 
 def write(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
-    """What `reshape_and_cache` leaves in both caches, None where nothing was written; and what was written beside them.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What `reshape_and_cache` leaves in both caches, None where nothing was written; and what it wrote beside them."""
     from minivllm_kernels.launch import launch
     from minivllm_kernels.reshape_and_cache import reshape_and_cache
     from minivllm_kernels.tuning import WriteTuning
@@ -167,8 +153,6 @@ def write_far(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[list[floa
 
     The cache is address space: no memory is taken until something is written. None: this machine lends no such room.
     asked: slot, block_size, head_size, blocks.
-
-    vLLM: none, vLLM has no labs
     """
     from minivllm_kernels.reshape_and_cache import reshape_and_cache
 
@@ -186,9 +170,6 @@ def write_far(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[list[floa
 
 
 def far_tokens(asked: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V [1, 1, D] of the one token that is written far out.
-
-    vLLM: none, vLLM has no labs
-    """
+    """K and V [1, 1, D] of the one token that is written far out."""
     numbers = torch.arange(1, 2 * asked["head_size"] + 1, dtype=torch.bfloat16)
     return tuple(half.view(1, 1, -1) for half in numbers.chunk(2))

@@ -20,18 +20,12 @@ Grams = Counter[tuple[str, ...]]
 
 
 def functions(text: str) -> dict[str, ast.AST]:
-    """Qualified name -> function, of a file. Raises SyntaxError.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Qualified name -> function, of a file. Raises SyntaxError."""
     return functions_of(ast.parse(text))
 
 
 def functions_of(tree: ast.Module) -> dict[str, ast.AST]:
-    """The same, of a syntax tree.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The same, of a syntax tree."""
     found: dict[str, ast.AST] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
@@ -42,10 +36,7 @@ def functions_of(tree: ast.Module) -> dict[str, ast.AST]:
 
 
 def kinds_of(function: ast.AST) -> list[str]:
-    """The types of all nodes of a body, in order; names, constants and the docstring do not count.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The types of all nodes of a body, in order; names, constants and the docstring do not count."""
     body = list(function.body)
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
@@ -53,10 +44,7 @@ def kinds_of(function: ast.AST) -> list[str]:
 
 
 def similarity(one: ast.AST, other: ast.AST) -> float:
-    """Dice's measure of the 4-grams of node types: 1.0 for the same text with all names changed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Dice's measure of the 4-grams of node types: 1.0 for the same text with all names changed."""
     return _dice(*(_grams(kinds_of(function)) for function in (one, other)))
 
 
@@ -77,10 +65,7 @@ def _measured(text: str) -> dict[str, tuple[int, Grams]]:
 
 
 def engine_likeness(lab: Lab, text: str, other: str | None = None) -> list[dict[str, Any]]:
-    """Of every function that is long enough, how like the engine's it is (or the one in `other`, another submission).
-
-    vLLM: none, vLLM has no labs
-    """
+    """Of every function that is long enough, how like the engine's it is (or that in `other`, another submission)."""
     reference = _measured(other if other is not None else solution(lab))
     return [
         {"symbol": name, "similarity": round(_dice(grams, reference[name][1]), 2), "nodes": nodes}
@@ -93,10 +78,7 @@ def engine_likeness(lab: Lab, text: str, other: str | None = None) -> list[dict[
 
 
 def borrowed(lab: Lab, path: Path) -> dict[str, str]:
-    """Symbol -> why its tasks count nothing: it calls, names or imports the engine's own in place of doing the work.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Symbol -> why its tasks count nothing: it calls, names or imports the engine's own in place of doing the work."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError):  # the judge says it
@@ -142,10 +124,7 @@ def _assigned(tree: ast.Module, names: set[str]) -> dict[str, int]:
 
 
 def engine_names(tree: ast.Module) -> set[str]:
-    """Names of the file that stand for the engine's modules or classes.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Names of the file that stand for the engine's modules or classes."""
     names = {"given", "super"}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("minivllm"):
@@ -162,10 +141,7 @@ def engine_names(tree: ast.Module) -> set[str]:
 
 
 def is_engine(node: ast.AST, names: set[str]) -> bool:
-    """Whether an expression begins with one of the names.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether an expression begins with one of the names."""
     while isinstance(node, ast.Attribute | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return isinstance(node, ast.Name) and node.id in names

@@ -26,8 +26,6 @@ def run(line: str, starter: str | Path | None = None) -> Steps:
     """The steps of a workload: what was planned, and the state after planning and after the update.
 
     starter: a student's file, whose lab is found in its docstring; None: the engine's own parts.
-
-    vLLM: none, vLLM has no labs
     """
     workload = parse_rung(f"L00 {line}")
     parts = {} if starter is None else parts_of_file(Path(starter))
@@ -35,10 +33,7 @@ def run(line: str, starter: str | Path | None = None) -> Steps:
 
 
 def parts_of_file(path: Path) -> dict[str, Any]:
-    """All the parts of a student's file, whose lab is found in its docstring.
-
-    vLLM: none, vLLM has no labs
-    """
+    """All the parts of a student's file, whose lab is found in its docstring."""
     text = path.read_text(encoding="utf-8")
     lab = next(lab for lab in all_labs() if text.startswith(f'"""Lab {lab.number} '))
     whole = replace(lab.tasks[-1], symbols=tuple(place.partition("::")[2] for place in lab.symbols))
@@ -46,10 +41,7 @@ def parts_of_file(path: Path) -> dict[str, Any]:
 
 
 def rows(steps: Steps) -> list[dict[str, Any]]:
-    """A row for each step, for `minivllm.course.notebook.table`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A row for each step, for `minivllm.course.notebook.table`."""
     return [
         {
             "step": entry["step"]["step"],
@@ -64,8 +56,5 @@ def rows(steps: Steps) -> list[dict[str, Any]]:
 
 
 def at(steps: Steps, step: int, when: str = "planned") -> dict[str, Any]:
-    """The state of one step: `planned` (after schedule) or `updated` (after update_from_output).
-
-    vLLM: none, vLLM has no labs
-    """
+    """The state of one step: `planned` (after schedule) or `updated` (after update_from_output)."""
     return steps[step][when]

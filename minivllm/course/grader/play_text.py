@@ -22,8 +22,6 @@ def stream(pieces: Sequence[str | bytes], starter: str | Path | None = None, **p
 
     pieces: the text or the bytes of each token. starter: a student's file; None: the engine's own parts. params: of
     SamplingParams.
-
-    vLLM: none, vLLM has no labs
     """
     parts = {} if starter is None else parts_of_file(Path(starter))
     sampling = SamplingParams(max_tokens=MAX_TOKENS, **params)
@@ -48,10 +46,7 @@ def stream(pieces: Sequence[str | bytes], starter: str | Path | None = None, **p
 
 
 def rows(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each token, for `minivllm.course.notebook.table`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A row for each token, for `minivllm.course.notebook.table`."""
     return [
         {
             "token": number,
@@ -78,8 +73,6 @@ def conversation(
     texts: request id -> the text of each of its tokens. acts: (n, "abort" or "add" or "reset", request id), what the
     caller does when it has taken in n messages with outputs; a request that no act adds is there from the beginning.
     stop: request id -> its stop strings.
-
-    vLLM: none, vLLM has no labs
     """
     pieces: dict[int, bytes] = {0: b" "}  # of prompts
     requests = []
@@ -99,10 +92,7 @@ def _when(act: tuple[int, str, str]) -> int:
 
 
 def message_rows(told: Conversation) -> list[dict[str, Any]]:
-    """A row for each message that crossed, for `minivllm.course.notebook.table`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A row for each message that crossed, for `minivllm.course.notebook.table`."""
     return [
         {
             "message": number,
@@ -116,10 +106,7 @@ def message_rows(told: Conversation) -> list[dict[str, Any]]:
 
 
 def computed_in_vain(told: Conversation) -> dict[str, int]:
-    """Request id -> steps that were planned for it, less the tokens that the caller has taken in.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Request id -> steps that were planned for it, less the tokens that the caller has taken in."""
     planned = [req_id for event in told.trace.filter(kind="schedule") for req_id in event.num_scheduled_tokens]
     taken = [req_id for message in told.taken for req_id in message]
     return {req_id: planned.count(req_id) - taken.count(req_id) for req_id in dict.fromkeys(planned)}

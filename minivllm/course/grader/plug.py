@@ -25,17 +25,11 @@ TIMES_OWN, LEAST_SECONDS = 5, 30.0  # what a student's part may take: so many ti
 
 
 class TooLong(Exception):
-    """A run was stopped.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A run was stopped."""
 
 
 def parts_of(lab: Lab, path: Path) -> dict[str, str]:
-    """Seam -> path/to/starter.py:Symbol, as EngineConfig takes it.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Seam -> path/to/starter.py:Symbol, as EngineConfig takes it."""
     return {seam: f"{path.resolve()}:{symbol}" for seam, symbol in lab.parts.items()}
 
 
@@ -46,8 +40,6 @@ def run_lab(
 
     others: "03,04", finished labs that are plugged in too, from their default folders.
     patience_s: after so many seconds the student's run is stopped; None: some times what the engine's own took.
-
-    vLLM: none, vLLM has no labs
     """
     path = starter_in(lab, place)
     parts: dict[str, str] = {}

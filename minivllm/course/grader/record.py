@@ -18,10 +18,7 @@ MAX_LINES = 20_000
 
 
 def trace_workload(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> list[str]:
-    """The lines of the trace, up to the end of a step, or to the crash.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The lines of the trace, up to the end of a step, or to the crash."""
     from minivllm.trace.clock import make_clock
     from minivllm.trace.recorder import MemorySink, Recorder
     from minivllm.trace.schema import encode
@@ -43,10 +40,7 @@ def trace_workload(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> list
 
 
 def save_trace(subject: Subject, task_id: str, workload: Workload, step: int, path: Path) -> int | None:
-    """Write the trace of a failing workload; returns the number of the event of that step's `schedule`, if any.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Write the trace of a failing workload; returns the number of the event of that step's `schedule`, if any."""
     from minivllm.trace.replay import Trace
     from minivllm.trace.schema import Open, Process, decode, new_header
 

@@ -32,8 +32,6 @@ def format_result(
     trace: where the trace of the shown failure lies, and the command that opens it. place: the student's folder, when
     it is not the one that the commands take by themselves. file: whose seed and lines stand in the title. advice: what
     is said of wrong answers.
-
-    vLLM: none, vLLM has no labs
     """
     lines = [_title(result, len(questions), file)]
     if result.load_error is not None:
@@ -124,10 +122,7 @@ def _question_line(questions: Sequence[QuestionEntry], width: int) -> str:
 
 
 def format_failure(task: TaskResult, failure: Failure, trace: str = "", place: str = "") -> list[str]:
-    """One failure in full. Every line that has something to say is there; no assertion, no traceback of ours.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One failure in full. Every line that has something to say is there; no assertion, no traceback of ours."""
     says = f"            ({failure.says})" if failure.says else ""
     hint = f"minivllm lab hint {task.id.partition('.')[0].zfill(2)} {failure.hint or task.id}"
     rows = [
@@ -157,10 +152,7 @@ def _where(failure: Failure) -> str:
 
 
 def format_search(found: Any, path: Any = None) -> str:
-    """What `--search` found: a Found, or the number of workloads that it tried. path: where its rung was written.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What `--search` found: a Found, or the number of workloads that it tried. path: where its rung was written."""
     if isinstance(found, int):
         return f"  search: {found} random workloads, and no difference from the engine"
     failure = found.failure

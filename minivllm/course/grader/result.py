@@ -27,10 +27,7 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FailureEntry(_Part):
-    """The smallest failure of a check.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The smallest failure of a check."""
 
     case: Annotated[str, Meta(description="which of the check's cases")]
     kind: Annotated[str, Meta(description="crash, hang, invariant, decision or structure")]
@@ -48,10 +45,7 @@ class FailureEntry(_Part):
 
 
 class CheckEntry(_Part):
-    """One check of a task.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One check of a task."""
 
     id: str
     points: int
@@ -64,10 +58,7 @@ class CheckEntry(_Part):
 
 
 class TaskEntry(_Part):
-    """One task of a lab; of lab 13, one case.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One task of a lab; of lab 13, one case."""
 
     id: str
     points: int
@@ -78,10 +69,7 @@ class TaskEntry(_Part):
 
 
 class QuestionEntry(_Part):
-    """One question, with what was answered. The key is never written.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One question, with what was answered. The key is never written."""
 
     id: str
     points: int
@@ -93,10 +81,7 @@ class QuestionEntry(_Part):
 
 
 class FileEntry(_Part):
-    """A file of the student's that was graded.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A file of the student's that was graded."""
 
     name: str
     sha256: str
@@ -104,10 +89,7 @@ class FileEntry(_Part):
 
 
 class Likeness(_Part):
-    """How like the engine's a function is.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How like the engine's a function is."""
 
     symbol: str
     similarity: Annotated[float, Meta(description="of the shapes of both syntax trees, 0 to 1")]
@@ -115,30 +97,21 @@ class Likeness(_Part):
 
 
 class Originality(_Part):
-    """What a person may want to look at. Nothing is subtracted for likeness.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What a person may want to look at. Nothing is subtracted for likeness."""
 
     engine: list[Likeness]
     borrowed: Annotated[list[str], Meta(description="symbols of tasks that were refused, for they are not own work")]
 
 
 class Grader(_Part):
-    """Whether the grader's own files were the same before and after.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether the grader's own files were the same before and after."""
 
     manifest_sha256: str
     intact: bool
 
 
 class LoadError(_Part):
-    """Why the student's file could not be loaded.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Why the student's file could not be loaded."""
 
     kind: str
     type: str
@@ -148,10 +121,7 @@ class LoadError(_Part):
 
 
 class ResultFile(_Part, kw_only=True):
-    """The result of one lab of one student.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The result of one lab of one student."""
 
     schema: Literal[1]
     lab: Annotated[str, Meta(description="its number, such as 03")]
@@ -185,10 +155,7 @@ class ResultFile(_Part, kw_only=True):
 
 
 def exit_status(result: LabResult, enough: int | None = None) -> int:
-    """0: all points of the code. 1: some are missing. 2: the file can't be loaded. enough: where there is a bonus.
-
-    vLLM: none, vLLM has no labs
-    """
+    """0: all points of the code. 1: some are missing. 2: the file can't be loaded. enough: where there is a bonus."""
     if result.load_error is not None:
         return 2
     most = sum(task.max for task in result.tasks)
@@ -196,10 +163,7 @@ def exit_status(result: LabResult, enough: int | None = None) -> int:
 
 
 def task_entries(result: LabResult) -> list[TaskEntry]:
-    """The tasks of a result.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The tasks of a result."""
     return [
         TaskEntry(
             id=task.id,
@@ -228,10 +192,7 @@ def _check_entry(task: TaskResult, result: CheckResult) -> CheckEntry:
 
 
 def failure_entry(failures: list[Failure]) -> FailureEntry | None:
-    """The smallest of some failures.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The smallest of some failures."""
     if not failures:
         return None
     first = min(failures, key=lambda failure: failure.size)
@@ -239,10 +200,7 @@ def failure_entry(failures: list[Failure]) -> FailureEntry | None:
 
 
 def load_error_of(result: LabResult) -> LoadError | None:
-    """Why the file could not be loaded, if it could not.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Why the file could not be loaded, if it could not."""
     error = result.load_error
     return error and LoadError(**{name: error[name] for name in LoadError.__struct_fields__})
 
@@ -251,18 +209,12 @@ def load_error_of(result: LabResult) -> LoadError | None:
 
 
 def to_json(written: msgspec.Struct) -> str:
-    """The text of a file that the commands write: keys sorted, UTF-8.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The text of a file that the commands write: keys sorted, UTF-8."""
     return msgspec.json.format(msgspec.json.encode(written, order="sorted"), indent=1).decode() + "\n"
 
 
 def read_result(path: Path) -> ResultFile:
-    """Read such a file. Raises InputError for one that is not of this form.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Read such a file. Raises InputError for one that is not of this form."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=ResultFile)
     except msgspec.MsgspecError as error:
@@ -270,10 +222,7 @@ def read_result(path: Path) -> ResultFile:
 
 
 def json_schema() -> str:
-    """The text of docs/lab-result.schema.json.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The text of docs/lab-result.schema.json."""
     schema: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     schema |= msgspec.json.schema(ResultFile, ref_template="#/$defs/{name}")
     return json.dumps(_without_our_remarks(schema), indent=1, ensure_ascii=False) + "\n"

@@ -125,17 +125,11 @@ def _executor_of(case: dict[str, Any]) -> Any:
 
 
 def address_of(folder: Path, name: str) -> str:
-    """The socket INPUT or OUTPUT of a conversation.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The socket INPUT or OUTPUT of a conversation."""
     return f"ipc://{folder / name}"
 
 
 def make_header(case: dict[str, Any], process: str) -> Header:
-    """The header of a process's part of the trace.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The header of a process's part of the trace."""
     config = dict(case["config"])
     return new_header("logical", 0, Process(process), __version__, config=config, num_gpu_blocks=config["num_blocks"])

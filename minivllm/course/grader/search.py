@@ -28,10 +28,7 @@ ENDLESS = 200  # steps; the engine needs fewer
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A workload on which a student's code and the engine differ. line: in the notation of the ladder.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A workload on which a student's code and the engine differ. line: in the notation of the ladder."""
 
     line: str
     failure: Failure
@@ -42,8 +39,6 @@ def search(lab: Lab, subject: Subject, seconds: float, seed: int = 0) -> Found |
     """The smallest difference that was found in time; or how many workloads were tried without one.
 
     Raises InputError for a lab that drives no scheduler.
-
-    vLLM: none, vLLM has no labs
     """
     if lab.number not in LABS:
         raise InputError(f"--search is for the labs {', '.join(LABS)}: what they build drives a scheduler.")
@@ -60,10 +55,7 @@ def search(lab: Lab, subject: Subject, seconds: float, seed: int = 0) -> Found |
 
 
 def save_rung(lab: Lab, found: Found) -> Path:
-    """Write what was found as a line for traces/labs/ladder-more.txt; returns the file.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Write what was found as a line for traces/labs/ladder-more.txt; returns the file."""
     path = OUTPUT / lab.number / "rung.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{found.line}\n", encoding="utf-8")

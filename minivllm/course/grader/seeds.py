@@ -35,8 +35,6 @@ class Question:
 
     explains: the event, or the rule, that an answer is read from; shown after some wrong tries. sized: the text says
     how long the list is, so that a list of another length may be told so.
-
-    vLLM: none, vLLM has no labs
     """
 
     id: str  # "Q1"
@@ -49,10 +47,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """A student's workload, the engine's run of it up to the step that is shown, and the questions.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A student's workload, the engine's run of it up to the step that is shown, and the questions."""
 
     workload: Workload | None  # None: the lab's questions are about something else, which `told` says
     shown: list[dict[str, Any]]  # entries of observe.run_workload
@@ -61,43 +56,28 @@ class Questions:
 
 
 def seed_of(lab: Lab, student: str, salt: str = "") -> int:
-    """The same student, lab, revision and course: the same seed. Case and spaces of the id do not count.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The same student, lab, revision and course: the same seed. Case and spaces of the id do not count."""
     text = "\0".join((salt, lab.number, str(lab.revision), plain_id(student)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 def plain_id(student: str) -> str:
-    """An id without case and spaces.
-
-    vLLM: none, vLLM has no labs
-    """
+    """An id without case and spaces."""
     return re.sub(r"\s+", "", student).casefold()
 
 
 def student_sha256(student: str, salt: str = "") -> str:
-    """What a result says of whose it is: two results of one student say the same, and give no id away.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What a result says of whose it is: two results of one student say the same, and give no id away."""
     return "sha256:" + hashlib.sha256(f"{salt}\0{plain_id(student)}".encode()).hexdigest()
 
 
 def read_questions(lab: Lab) -> Any:
-    """The module questions.py of a lab.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The module questions.py of a lab."""
     return load_file(lab.folder / "questions.py")
 
 
 def ask(lab: Lab, seed: int) -> Questions:
-    """The questions of one seed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The questions of one seed."""
     module = read_questions(lab)
     if getattr(module, "workload_free", False):
         told, questions = module.questions(None, None, seed)
@@ -109,10 +89,7 @@ def ask(lab: Lab, seed: int) -> Questions:
 
 
 def run_of(workload: Workload) -> list[dict[str, Any]]:
-    """The engine's own run of a workload: entries of observe.run_workload.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The engine's own run of a workload: entries of observe.run_workload."""
     return observe.run_workload({}, {"workload": workload, "max_steps": MAX_STEPS, "state": True}, [])
 
 
@@ -120,8 +97,6 @@ def event(run: Sequence[Mapping[str, Any]], step: int, boundary: str, why: str) 
     """The words for the event that explains an answer: where it is in a run, the state before it, and the rule.
 
     boundary: schedule, update_from_output, … why: one or two sentences.
-
-    vLLM: none, vLLM has no labs
     """
     state = None if step == 0 else run[step - 1]["updated"]
     if boundary == "update_from_output":
@@ -133,10 +108,7 @@ def event(run: Sequence[Mapping[str, Any]], step: int, boundary: str, why: str) 
 
 
 def admission(lab: Lab, seeds: Sequence[int], max_share: float = MAX_SHARE) -> list[str]:
-    """What keeps a lab's questions from being asked, a line each: over many seeds their answers must not be guessable.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What keeps a lab's questions from being asked, a line each: over many seeds nobody must guess their answers."""
     answers: dict[str, Counter[str]] = {}
     for seed in seeds:
         for question in ask(lab, seed).questions:
@@ -157,10 +129,7 @@ def admission(lab: Lab, seeds: Sequence[int], max_share: float = MAX_SHARE) -> l
 
 
 def format_questions(lab: Lab, asked: Questions) -> str:
-    """The text of questions.md: the workload, its run up to the step that is shown, and the questions.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The text of questions.md: the workload, its run up to the step that is shown, and the questions."""
     lines = [f"# Questions of lab {lab.number}: {lab.title}", ""]
     if asked.workload is not None:
         lines.append(

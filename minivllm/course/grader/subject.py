@@ -37,10 +37,7 @@ DEADLY = ("killed", "exit", "gone")
 
 @dataclass(slots=True)
 class Observation:
-    """What the child answered. error: None, or kind, type, message, line, text, function, state.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What the child answered. error: None, or kind, type, message, line, text, function, state."""
 
     value: Any
     error: dict[str, Any] | None
@@ -61,10 +58,7 @@ class Observation:
 
 @dataclass(slots=True)
 class Limits:
-    """Seconds of processor time for a call and for all calls of a task; by the clock for importing the student's file.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Seconds of processor time for a call and all calls of a task; by the clock for importing a student's file."""
 
     call_s: float = 2.0
     task_s: float = 60.0
@@ -75,8 +69,6 @@ class Subject:
     """A student's file in a child process, started when it is first asked and again after a hang or a crash.
 
     fork: take a copy of this process instead of a fresh interpreter; for tests, which grade hundreds of files.
-
-    vLLM: none, vLLM has no labs
     """
 
     def __init__(self, lab: Lab, path: Path, limits: Limits | None = None, fork: bool = False) -> None:

@@ -34,10 +34,7 @@ WORDS = {
 
 
 def tell_case(case: Case, sound: cases.Run, broken: cases.Run, place: str) -> str:
-    """The text of A.md: the complaint, what came out, the workload. place: the folder of the traces.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The text of A.md: the complaint, what came out, the workload. place: the folder of the traces."""
     title = "The bonus case" if case.letter == BONUS_LETTER else f"Case {case.letter}"
     lines = [f"# {title}", "", f"> {case.what.complaint}", ""]
     if broken["hang"]:
@@ -77,10 +74,7 @@ def _told(value: Any) -> str:
 
 
 def tell_difference(expected: dict[str, Any], got: dict[str, Any]) -> tuple[str, str]:
-    """The first value of a step that differs, in the order in which they come about: expected and got, in words.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The first value of a step that differs, in the order in which they come about: expected and got, in words."""
     path, wanted, found = _first_field({name: expected[name] for name in IN_ORDER}, got)
     label = WORDS.get(path[0], path[0])
     if len(path) > 1:

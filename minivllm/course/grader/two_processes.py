@@ -73,18 +73,13 @@ CALL_ID = 7
 
 
 class Silence(Exception):
-    """The caller has waited long enough for something that does not come.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The caller has waited long enough for something that does not come."""
 
 
 @dataclass(slots=True)
 class Conversation:
     """What came of a case. taken: for each message with outputs, {request id: new tokens}. texts: what the caller got
     in the end. calls: what the utility calls returned. last_word: how the core's end looked to the caller.
-
-    vLLM: none, vLLM has no labs
     """
 
     taken: list[dict[str, list[int]]] = field(default_factory=list)
@@ -98,8 +93,6 @@ def converse(case: dict[str, Any], parts: Parts, seen: list[Any] | None = None) 
     """Run a case in two processes. parts: classes and functions of lab 01 and lab 12 in place of the engine's own.
 
     seen: what was taken in is put here too, as it comes.
-
-    vLLM: none, vLLM has no labs
     """
     folder = Path(tempfile.mkdtemp(prefix="minivllm-"))
     try:
@@ -115,10 +108,7 @@ def converse(case: dict[str, Any], parts: Parts, seen: list[Any] | None = None) 
 
 
 def talked(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> dict[str, Any]:
-    """A conversation as plain values: what was taken in, what was called, how it ended, and every message that crossed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A conversation as plain values: what was taken in, what was called, how it ended, every message that crossed."""
     told = converse(asked, parts, seen)
     messages = [[message["by"], message["type"], message["reqs"]] for message in messages_of(told.trace)]
     return {"taken": told.taken, "calls": told.calls, "last_word": told.last_word, "messages": messages}
@@ -127,8 +117,6 @@ def talked(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> dict[str, An
 def messages_of(trace: Trace) -> list[dict[str, Any]]:
     """Every message between the two processes, in the order in which they were sent: by (caller or core), type, reqs,
     step (of the core, for what a step brought).
-
-    vLLM: none, vLLM has no labs
     """
     return [
         {"by": event.proc, "type": event.message_type, "reqs": list(event.reqs), "step": event.step}

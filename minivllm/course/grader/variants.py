@@ -20,10 +20,7 @@ Run = list[dict[str, Any]]
 def draw(
     lab: str, seed: int, make: Callable[[Random], Workload], interesting: Callable[[Workload, Run], bool]
 ) -> Workload:
-    """The first workload of a seed's row that is interesting.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The first workload of a seed's row that is interesting."""
     random = Random(f"lab {lab} {seed}")
     for _ in range(MAX_TRIES):
         workload = make(random)
@@ -48,10 +45,7 @@ def make_workload(
     shared: float = 0.7,
     arrival: tuple[int, ...] = (0, 0, 1, 2),
 ) -> Workload:
-    """A workload of a few requests, some of which begin with the same tokens.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A workload of a few requests, some of which begin with the same tokens."""
     size = random.choice(block_size)
     longest = prompt_len[1] + output_len[1] + 1
     config = {

@@ -27,10 +27,7 @@ FIELDS = {
 
 
 def tell_workload(workload: Workload, whole: bool = False) -> str:
-    """Settings and requests of a workload in one line. whole: all tokens, however many.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Settings and requests of a workload in one line. whole: all tokens, however many."""
     config = workload["config"]
     settings = [
         f"block size {config['block_size']}",
@@ -72,10 +69,7 @@ def _tell_request(request: dict[str, Any], whole: bool) -> str:
 
 
 def tell_state(state: dict[str, Any] | None) -> str:
-    """Queues, counters and free blocks in one line.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Queues, counters and free blocks in one line."""
     if state is None:
         return "nothing has happened yet"
     counters = {req_id: f"{req_id} {computed}/{num}" for req_id, (computed, num, _) in state["requests"].items()}
@@ -94,10 +88,7 @@ def tell_state(state: dict[str, Any] | None) -> str:
 
 
 def tell_field(field: str, value: Any) -> str:
-    """One field of a recorded step in words.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One field of a recorded step in words."""
     if field == "num_scheduled_tokens":
         return ", ".join(f"{req_id} gets {count(n, 'token')}" for req_id, n in value) or "nobody gets a token"
     if field == "new":
@@ -131,10 +122,7 @@ def _tell_output(entry: dict[str, Any]) -> str:
 
 
 def shorten(one: list[Any], other: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Both lists, cut around the first place where they differ.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Both lists, cut around the first place where they differ."""
     if max(len(one), len(other)) <= LONGEST:
         return one, other
     place = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
@@ -147,16 +135,10 @@ def shorten(one: list[Any], other: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def tell_list(items: list[Any]) -> str:
-    """A list as text, without commas: [1 2 3].
-
-    vLLM: none, vLLM has no labs
-    """
+    """A list as text, without commas: [1 2 3]."""
     return f"[{' '.join(map(str, items))}]"
 
 
 def count(number: int, what: str, many: str = "") -> str:
-    """1 token, 2 tokens. many: the plural, where an s is not enough.
-
-    vLLM: none, vLLM has no labs
-    """
+    """1 token, 2 tokens. many: the plural, where an s is not enough."""
     return f"{number} {what if number == 1 else many or f'{what}s'}"

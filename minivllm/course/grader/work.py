@@ -43,8 +43,6 @@ class Checked:
     """What a check of a folder gave. file: the same for a program. advice: what is said of wrong answers.
 
     trace: how to look at the failure that is shown. notices: of what may surprise, a line each.
-
-    vLLM: none, vLLM has no labs
     """
 
     result: LabResult
@@ -68,8 +66,6 @@ def check(
     """Grade the code and the answers of a folder (or one file).
 
     seed: in place of the folder's own. keep: note the tries in the folder, and write the trace of the failure.
-
-    vLLM: none, vLLM has no labs
     """
     if lab.form == "cases":
         return _check_cases(lab, place, tasks, seed)
@@ -159,10 +155,7 @@ def _notices(lab: Lab, note: Note) -> list[str]:
 
 
 def save_failure(lab: Lab, path: Path, result: LabResult) -> str:
-    """Write the trace of the failure that is shown; returns the command that explains it, or nothing.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Write the trace of the failure that is shown; returns the command that explains it, or nothing."""
     worst = result.worst()
     if worst is None or worst[1].trace_of is None:
         return ""
@@ -181,10 +174,7 @@ def save_failure(lab: Lab, path: Path, result: LabResult) -> str:
 
 
 def manifest(lab: Lab) -> str:
-    """One hash over the grader: the package, the kernels, the evidence, and the lab's own files.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One hash over the grader: the package, the kernels, the evidence, and the lab's own files."""
     folders = [repo_path(folder, lab.root) for folder in GRADER_FOLDERS]
     paths = {path for folder in (*folders, lab.folder) for path in folder.rglob("*")}
     digest = hashlib.sha256()

@@ -27,8 +27,6 @@ class Wrong:
 
     old stands exactly once in the symbol's text of the engine; new takes its place. more: further edits of the same
     kind, (symbol, old, new). message: what a student is told whose code behaves like this one.
-
-    vLLM: none, vLLM has no labs
     """
 
     id: str
@@ -46,8 +44,6 @@ class Harmless:
     """An edit that looks like a mistake and changes nothing that anybody could see. proof: why that is so.
 
     It is kept so that nobody lists it as wrong: a check that refused it would be at fault.
-
-    vLLM: none, vLLM has no labs
     """
 
     id: str
@@ -60,26 +56,17 @@ class Harmless:
 
 
 def read_wrong(lab: Lab) -> list[Wrong]:
-    """The WRONG list of a lab's wrong.py.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The WRONG list of a lab's wrong.py."""
     return load_file(lab.folder / "wrong.py").WRONG
 
 
 def read_harmless(lab: Lab) -> list[Harmless]:
-    """The HARMLESS list of a lab's wrong.py; empty where there is none.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The HARMLESS list of a lab's wrong.py; empty where there is none."""
     return getattr(load_file(lab.folder / "wrong.py"), "HARMLESS", [])
 
 
 def solution(lab: Lab, tasks: tuple[str, ...] | None = None) -> str:
-    """The starter with the engine's own lines filled in again; of `tasks` alone, when given.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The starter with the engine's own lines filled in again; of `tasks` alone, when given."""
     text = build_starter(lab)
     for place in lab.symbols:
         path, _, symbol = place.partition("::")
@@ -97,10 +84,7 @@ def _source(root: Path, path: str) -> Source:
 
 
 def edited(lab: Lab, wrong: Wrong | Harmless) -> str:
-    """The solution with the edits of an entry. Raises MarkerError when a line to be edited is not there.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The solution with the edits of an entry. Raises MarkerError when a line to be edited is not there."""
     text = solution(lab)
     for symbol, old, new in [(wrong.symbol, wrong.old, wrong.new), *wrong.more]:
         first, last = _span(text, symbol)
@@ -127,10 +111,7 @@ def fingerprint_path(lab: Lab) -> Path:
 
 
 def build_fingerprints(lab: Lab) -> dict[str, dict[str, list[str]]]:
-    """Task -> fingerprint -> ids of the wrong solutions that behave so. It grades all of them: a few seconds.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Task -> fingerprint -> ids of the wrong solutions that behave so. It grades all of them: a few seconds."""
     found: dict[str, dict[str, list[str]]] = {}
     for wrong, task in grade_wrong(lab):
         mark = fingerprint(task)
@@ -140,10 +121,7 @@ def build_fingerprints(lab: Lab) -> dict[str, dict[str, list[str]]]:
 
 
 def grade_wrong(lab: Lab) -> Iterator[tuple[Wrong, TaskResult]]:
-    """Every wrong solution with the result of its task.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every wrong solution with the result of its task."""
     engine_symbols(lab)  # imports what the forked processes need, once for all of them
     with tempfile.TemporaryDirectory(prefix="minivllm-") as folder:
         path = Path(folder) / "starter.py"
@@ -156,10 +134,7 @@ def grade_wrong(lab: Lab) -> Iterator[tuple[Wrong, TaskResult]]:
 
 
 def looks_like(lab: Lab, tasks: list[TaskResult]) -> None:
-    """Give every failure of a task the message of the wrong solution that behaves exactly like this code, if any.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Give every failure of a task the message of the wrong solution that behaves exactly like this code, if any."""
     path = fingerprint_path(lab)
     if not path.exists():
         return

@@ -7,8 +7,6 @@
 Interface: the names below. All of them show what they make at once, and return nothing, but `Notebook`, `who` and
 `tokens`. `python -m minivllm.course.notebook.build` executes the notebooks.
 Must not know: torch. A notebook that needs it imports it; with LIVE the engine runs, by minivllm.course.scenarios.
-
-vLLM: none, vLLM has no notebooks of this kind
 """
 
 from minivllm.course.notebook.cards import card, cards, checks, predict, recall

@@ -15,10 +15,7 @@ from minivllm.trace.events import Event
 
 
 class Story:
-    """A trace whose requests have names, in the order of their external ids.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """A trace whose requests have names, in the order of their external ids."""
 
     def __init__(self, trace: Trace, names: str) -> None:
         """names: one for each request, split at blanks. Raises ValueError where the numbers differ."""

@@ -8,8 +8,6 @@ Must not know: how a trace is written.
 Everything is fixed: prompts, seeds, arrival by step number, a logical clock. So the same scenario gives the same trace
 wherever it is recorded, but for rounding in the model's values. Some are recorded once and kept (Scenario.once): they
 run freely on the wall clock, or depend on the processor.
-
-vLLM: none, vLLM has no scenarios
 """
 
 from pathlib import Path

@@ -15,8 +15,6 @@ def run_scenario(
     """Run a scenario; write its trace to the file `trace`.
 
     settings: more fields of EngineConfig. Returns what the callers got, in the order of the requests.
-
-    vLLM: none, see minivllm/course/scenarios
     """
     from minivllm.llm import LLM
 
@@ -29,10 +27,7 @@ def run_scenario(
 
 
 def run_calls(llm: Any, scenario: Scenario) -> list[RequestOutput]:
-    """What the callers of a scenario do, on an LLM with its settings.
-
-    vLLM: none, see minivllm/course/scenarios
-    """
+    """What the callers of a scenario do, on an LLM with its settings."""
     return [output for asks in scenario.calls for output in _run_call(llm, asks, scenario.nap_seconds)]
 
 

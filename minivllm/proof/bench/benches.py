@@ -66,7 +66,6 @@ def run_latency(arguments: argparse.Namespace) -> int:
 
 
 def run_scheduler(arguments: argparse.Namespace) -> int:
-    """vLLM: none, vLLM has no such benchmark"""
     from minivllm.proof.bench.own_scheduler import SETTINGS
     from minivllm.proof.bench.sides import Side, own_side
 
@@ -84,7 +83,6 @@ def run_scheduler(arguments: argparse.Namespace) -> int:
 
 
 def run_tracing(arguments: argparse.Namespace) -> int:
-    """vLLM: none, vLLM writes no trace"""
     from minivllm.proof.bench.jobs import throughput_job
     from minivllm.proof.bench.sides import own_side
 
@@ -127,7 +125,6 @@ def run_startup(arguments: argparse.Namespace) -> int:
 
 
 def run_kernels(arguments: argparse.Namespace) -> int:
-    """vLLM: none, vLLM has one script a kernel"""
     from minivllm.proof.bench.own_kernels import COPY_BYTES
     from minivllm.proof.bench.sides import own_side
 
@@ -150,7 +147,6 @@ def run_kernels(arguments: argparse.Namespace) -> int:
 
 
 def run_memory(arguments: argparse.Namespace) -> int:
-    """vLLM: none, vLLM has no such benchmark"""
     from minivllm.proof.bench.jobs import memory_job
     from minivllm.proof.bench.own_scheduler import SETTINGS
     from minivllm.proof.bench.sides import own_side
@@ -182,10 +178,7 @@ def run_memory(arguments: argparse.Namespace) -> int:
 
 
 def run_page(arguments: argparse.Namespace) -> int:
-    """Write docs/performance.md anew, or say that it is not fresh.
-
-    vLLM: none, vLLM has no such page
-    """
+    """Write docs/performance.md anew, or say that it is not fresh."""
     from minivllm.proof.bench.page import make_page
 
     text = make_page(arguments.results)

@@ -45,12 +45,10 @@ def add_latency_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_scheduler_arguments(parser: argparse.ArgumentParser) -> None:
-    """vLLM: none, vLLM has no such benchmark"""
     _add_common(parser, rounds=5, peers=("vllm",))
 
 
 def add_tracing_arguments(parser: argparse.ArgumentParser) -> None:
-    """vLLM: none, vLLM writes no trace"""
     _add_common(parser, rounds=5)
 
 
@@ -60,18 +58,15 @@ def add_startup_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kernels_arguments(parser: argparse.ArgumentParser) -> None:
-    """vLLM: none, vLLM has one script a kernel"""
     _add_common(parser, rounds=3)
 
 
 def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
-    """vLLM: none, vLLM has no such benchmark"""
     _add_common(parser, rounds=1, peers=PEERS)
     parser.add_argument("--requests", type=int, default=2000, metavar="N", help="for growth (default: %(default)s)")
 
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:
-    """vLLM: none, vLLM has no such page"""
     parser.add_argument("--results", type=Path, default=Path("traces/bench"), metavar="FOLDER")
     parser.add_argument("--page", type=Path, default=Path("docs/performance.md"), metavar="FILE")
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 if the page is not fresh")

@@ -40,7 +40,6 @@ TINY = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """vLLM: none, vLLM's benchmarks have other options"""
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only to see that it runs")
     parser.add_argument("--tiny", action="store_true", help="a tiny model in place of the 1B-like one")
     parser.add_argument("--requests", type=int, default=64, metavar="N", help="default: %(default)s")
@@ -51,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """vLLM: none, vLLM's benchmarks measure a server's load"""
     try:
         import torch
         import transformers  # noqa: F401
@@ -80,10 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_random_model(folder: Path, shapes: dict[str, int]) -> Path:
-    """A Llama of these shapes with random weights in bfloat16, as a Hugging Face folder without a tokenizer.
-
-    vLLM: none, vLLM fills a model with random weights in place, by load_format
-    """
+    """A Llama of these shapes with random weights in bfloat16, as a Hugging Face folder without a tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -103,10 +98,7 @@ def write_random_model(folder: Path, shapes: dict[str, int]) -> Path:
 
 
 def measure(model: Path, backend: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Tokens a second of all requests together; and the time to the first token and between tokens of one alone.
-
-    vLLM: none, see `run`
-    """
+    """Tokens a second of all requests together; and the time to the first token and between tokens of one alone."""
     from minivllm import LLM, SamplingParams
 
     longest = arguments.prompt_len + arguments.output_len
@@ -148,10 +140,7 @@ def measure(model: Path, backend: str, arguments: argparse.Namespace) -> dict[st
 
 
 def trace_one_request(model: Path, arguments: argparse.Namespace) -> None:
-    """A short request on the triton backend, with every kernel launch; on a GPU with its time on the device.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """A short request on the triton backend, with every kernel launch; on a GPU with its time on the device."""
     from minivllm import LLM, SamplingParams
 
     backend = "triton" if arguments.device == "cuda" else "torch"
@@ -170,10 +159,7 @@ def trace_one_request(model: Path, arguments: argparse.Namespace) -> None:
 
 
 def table(result: dict[str, dict[str, Any]]) -> str:
-    """For the terminal.
-
-    vLLM: none, vLLM's benchmarks print otherwise
-    """
+    """For the terminal."""
     names = list(next(iter(result.values())))
     lines = [f"{'':22}" + "".join(f"{backend:>12}" for backend in result)]
     lines += [f"{name:22}" + "".join(f"{one[name]:>12}" for one in result.values()) for name in names]

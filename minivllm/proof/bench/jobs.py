@@ -52,19 +52,13 @@ def latency_job(batches: tuple[int, ...] = (1, 4, 16, 64), contexts: tuple[int, 
 
 
 def memory_job() -> Job:
-    """The batch of throughput_job, for its peak of memory.
-
-    vLLM: none, vLLM's benchmarks do not watch memory
-    """
+    """The batch of throughput_job, for its peak of memory."""
     job = throughput_job()
     return {**job, "parts": job["parts"][1:]}
 
 
 def tiny(job: Job, vocab_size: int) -> Job:
-    """The same job with few short requests and small token ids, to see that it runs.
-
-    vLLM: none, see throughput_job
-    """
+    """The same job with few short requests and small token ids, to see that it runs."""
     parts = [
         {
             **part,

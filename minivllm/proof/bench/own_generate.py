@@ -35,10 +35,7 @@ def run_job(job: dict[str, Any]) -> dict[str, float]:
 
 
 def run_part(llm: LLM, part: dict[str, Any]) -> float:
-    """Seconds of one call of generate().
-
-    vLLM: none, see run_job
-    """
+    """Seconds of one call of generate()."""
     prompts = [{"prompt_token_ids": prompt} for prompt in part["prompts"]]
     params = [
         SamplingParams(temperature=part["temperature"], max_tokens=tokens, ignore_eos=True)

@@ -27,10 +27,7 @@ COPY_BYTES = 256 << 20
 
 
 def seconds(work: Callable[[], Any], times: int) -> float:
-    """The median of `times` calls, after one that is not counted.
-
-    vLLM: none, see run_job
-    """
+    """The median of `times` calls, after one that is not counted."""
     work()
     found = []
     for _ in range(times):
@@ -41,10 +38,7 @@ def seconds(work: Callable[[], Any], times: int) -> float:
 
 
 def run_job(job: dict[str, Any]) -> dict[str, float]:
-    """All figures of one round.
-
-    vLLM: none, vLLM's kernel benchmarks are one script a kernel
-    """
+    """All figures of one round."""
     torch.manual_seed(0)
     config = load_model_config(job["model"])
     rows, times = job["rows"], job["times"]
@@ -58,10 +52,7 @@ def run_job(job: dict[str, Any]) -> dict[str, float]:
 
 
 def limits(size: int, copy_bytes: int, times: int) -> dict[str, float]:
-    """Copy bandwidth (bytes read and bytes written), and the rate of a large square product in bfloat16.
-
-    vLLM: none, see run_job
-    """
+    """Copy bandwidth (bytes read and bytes written), and the rate of a large square product in bfloat16."""
     source = torch.ones(copy_bytes // 4)
     target = torch.empty_like(source)
     copied = seconds(lambda: target.copy_(source), times)
@@ -76,10 +67,7 @@ def limits(size: int, copy_bytes: int, times: int) -> dict[str, float]:
 
 
 def parameters(config: ModelConfig) -> dict[str, float]:
-    """Numbers in the weights that a token is multiplied with: in all layers, and in the head.
-
-    vLLM: none, see run_job
-    """
+    """Numbers in the weights that a token is multiplied with: in all layers, and in the head."""
     heads = 2 * config.num_attention_heads + 2 * config.num_kv_heads  # q and o, k and v
     layer = config.hidden_size * (heads * config.head_size + 3 * config.intermediate_size)
     return {
@@ -89,10 +77,7 @@ def parameters(config: ModelConfig) -> dict[str, float]:
 
 
 def products(config: ModelConfig, rows: int, times: int) -> dict[str, float]:
-    """One layer's four products with `rows` tokens, plain and packed; weights of 30 layers in turn, so none is cached.
-
-    vLLM: none, see run_job
-    """
+    """One layer's four products with `rows` tokens, plain and packed; weights of 30 layers in turn: none is cached."""
     hidden, inner = config.hidden_size, config.intermediate_size
     heads = (config.num_attention_heads + 2 * config.num_kv_heads) * config.head_size
     shapes = ((heads, hidden), (hidden, config.num_attention_heads * config.head_size), (2 * inner, hidden))
@@ -124,10 +109,7 @@ def products(config: ModelConfig, rows: int, times: int) -> dict[str, float]:
 
 
 def attention(config: ModelConfig, name: str, rows: int, times: int) -> dict[str, float]:
-    """One layer's attention of `rows` decoding rows of CONTEXT tokens each, through scattered blocks.
-
-    vLLM: none, see run_job
-    """
+    """One layer's attention of `rows` decoding rows of CONTEXT tokens each, through scattered blocks."""
     heads, kv_heads, size = config.num_attention_heads, config.num_kv_heads, config.head_size
     shapes = {"num_heads": heads, "num_kv_heads": kv_heads, "head_size": size, "block_size": BLOCK_SIZE}
     backend = get_attn_backend(name, "cpu", **shapes, dtype=torch.bfloat16)

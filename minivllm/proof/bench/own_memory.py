@@ -21,10 +21,7 @@ NUM_BLOCKS = 100
 
 
 def run_job(job: dict[str, Any]) -> dict[str, float]:
-    """Memory in MB after each of the job's checkpoints (numbers of requests), and objects that Python tracks.
-
-    vLLM: none, vLLM has no such benchmark
-    """
+    """Memory in MB after each of the job's checkpoints (numbers of requests), and objects that Python tracks."""
     figures: dict[str, float] = {}
     # few blocks: the prefix cache is full soon, and what grows afterwards is a leak
     settings = {"max_model_len": job["max_model_len"], "num_gpu_blocks_override": NUM_BLOCKS, "multiprocess": False}
@@ -43,10 +40,7 @@ def run_job(job: dict[str, Any]) -> dict[str, float]:
 
 
 def batches(count: int, seed: int, vocab_size: int) -> Iterator[tuple[list[list[int]], list[SamplingParams]]]:
-    """`count` requests in batches of 16: some share a prefix, some have a seed, some ask for logprobs.
-
-    vLLM: none, see run_job
-    """
+    """`count` requests in batches of 16: some share a prefix, some have a seed, some ask for logprobs."""
     source = random.Random(seed)
     shared = [source.randrange(3, vocab_size) for _ in range(20)]
     for start in range(0, count, 16):
@@ -68,10 +62,7 @@ def batches(count: int, seed: int, vocab_size: int) -> Iterator[tuple[list[list[
 
 
 def resident_mb() -> float | None:
-    """Memory of this process that is in use now; None where /proc does not say.
-
-    vLLM: none, see run_job
-    """
+    """Memory of this process that is in use now; None where /proc does not say."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return None

@@ -36,10 +36,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def make_scheduler(settings: dict[str, Any], requests: int) -> Scheduler:
-    """A scheduler with so many waiting requests of different prompts.
-
-    vLLM: none, see peer_vllm_scheduler.py
-    """
+    """A scheduler with so many waiting requests of different prompts."""
     config = EngineConfig(
         block_size=settings["block_size"],
         max_num_seqs=settings["max_num_seqs"],
@@ -57,8 +54,6 @@ def make_scheduler(settings: dict[str, Any], requests: int) -> Scheduler:
 def measure(settings: dict[str, Any], running: int, waiting: int = 0) -> float:
     """Median microseconds of schedule + update_from_output with `running` requests that decode. Those that wait could
     run only if there were more seats.
-
-    vLLM: none, see peer_vllm_scheduler.py
     """
     scheduler = make_scheduler({**settings, "max_num_seqs": running}, running + waiting)
     times: list[float] = []

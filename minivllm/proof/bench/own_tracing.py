@@ -25,8 +25,6 @@ Figures = dict[str, float]
 def run_job(job: dict[str, Any]) -> dict[str, Figures]:
     """Side -> the median seconds of each part over job["turns"] turns, and what a step is made of. The first turn,
     which touches the memory for the first time, is left out.
-
-    vLLM: none, vLLM writes no trace
     """
     seconds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with ExitStack() as stack:

@@ -46,10 +46,7 @@ recorded with it. `auto` takes the fast one on a CPU that has a C compiler. Ever
 
 
 def make_page(folder: Path) -> str:
-    """The page's text. A benchmark that has no result yet is named with its command.
-
-    vLLM: none, vLLM's benchmarks write no page
-    """
+    """The page's text. A benchmark that has no result yet is named with its command."""
     results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     sections = [INTRODUCTION]
     if results:
@@ -80,10 +77,7 @@ def _machine(result: Result) -> str:
 
 
 def _table(result: Result) -> str:
-    """Medians as a Markdown table.
-
-    vLLM: none, see make_page
-    """
+    """Medians as a Markdown table."""
     medians, ratios = result["medians"], result["ratios"]
     names = dict.fromkeys(name for figures in medians.values() for name in figures if not name.startswith(STEP))
     lines = ["| | " + " | ".join(medians) + " |", "|---|" + "---:|" * len(medians)]
@@ -97,10 +91,7 @@ def _table(result: Result) -> str:
 
 
 def _step(tracing: Result | None) -> str:
-    """What a step of the batch is made of.
-
-    vLLM: none, see make_page
-    """
+    """What a step of the batch is made of."""
     figures = {} if tracing is None else tracing["medians"].get("detail 0", {})
     parts = {name[len(STEP) :].removesuffix("_ms"): value for name, value in figures.items() if name.startswith(STEP)}
     title = "## What a step costs\n"

@@ -14,10 +14,7 @@ from transformers import AutoModelForCausalLM
 
 
 def pad(prompts: list) -> tuple:
-    """Token ids and mask [rows, longest], filled up on the left.
-
-    vLLM: none, vLLM does not pad
-    """
+    """Token ids and mask [rows, longest], filled up on the left."""
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])

@@ -21,8 +21,6 @@ def make_result(
 
     own: the side that `others` are compared with. A ratio above 1 means that `own` is better: more tokens a second,
     or less time or memory.
-
-    vLLM: none, vLLM's benchmarks write the figures of one engine
     """
     sides = list(rounds[0])
     medians = {side: _medians([one[side] for one in rounds]) for side in sides}
@@ -49,10 +47,7 @@ def make_result(
 
 
 def better_by(name: str, mine: float, other: float) -> float:
-    """How many times better `mine` is. A rate (`…_per_s`) is better when larger, all else when smaller.
-
-    vLLM: none, see make_result
-    """
+    """How many times better `mine` is. A rate (`…_per_s`) is better when larger, all else when smaller."""
     return mine / other if name.endswith("_per_s") else other / mine
 
 
@@ -61,10 +56,7 @@ def _medians(rounds: list[Figures]) -> Figures:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The medians, a line a figure and a column a side; behind a peer's figure, how many times better this engine is.
-
-    vLLM: none, see make_result
-    """
+    """The medians, a line a figure and a column a side; behind a peer's figure, how many times better ours is."""
     medians, ratios = result["medians"], result["ratios"]
     names = list(dict.fromkeys(name for figures in medians.values() for name in figures))
     lines = [["", *medians]]

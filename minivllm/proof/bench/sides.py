@@ -27,10 +27,7 @@ HERE = Path(__file__).parent
 
 @dataclass(slots=True)
 class Side:
-    """One program. `{job}` in its command stands for the file of its job.
-
-    vLLM: none, vLLM's benchmarks run one engine
-    """
+    """One program. `{job}` in its command stands for the file of its job."""
 
     name: str
     command: list[str]
@@ -42,45 +39,30 @@ class Side:
 
 
 def python_side(name: str, python: str, script: str, job: Job, threads: int) -> Side:
-    """A side that is one of the peer_*.py scripts, in that Python.
-
-    vLLM: none, see Side
-    """
+    """A side that is one of the peer_*.py scripts, in that Python."""
     return Side(name, [python, str(HERE / script), "{job}"], {**job, "threads": threads}, threads_of(threads))
 
 
 def own_side(name: str, module: str, job: Job, threads: int) -> Side:
-    """A side that is a module of this package, in this Python.
-
-    vLLM: none, see Side
-    """
+    """A side that is a module of this package, in this Python."""
     command = [sys.executable, "-m", f"minivllm.proof.bench.{module}", "{job}"]
     return Side(name, command, {**job, "threads": threads}, own_environment(threads))
 
 
 def own_environment(threads: int) -> dict[str, str]:
-    """That of a side which is this engine: it finds this package, installed or not.
-
-    vLLM: none, see Side
-    """
+    """That of a side which is this engine: it finds this package, installed or not."""
     return {**threads_of(threads), "PYTHONPATH": str(HERE.parents[2])}
 
 
 def threads_of(threads: int) -> dict[str, str]:
-    """The environment in which torch uses so many threads.
-
-    vLLM: none, see Side
-    """
+    """The environment in which torch uses so many threads."""
     return {"OMP_NUM_THREADS": str(threads)}
 
 
 def run_rounds(
     sides: Sequence[Side], rounds: int, progress: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, dict[str, Any]]]:
-    """Each side once in every round, in turns: one dict a round, side -> its figures.
-
-    vLLM: none, see Side
-    """
+    """Each side once in every round, in turns: one dict a round, side -> its figures."""
     results = []
     for number in range(1, rounds + 1):
         found = {}
@@ -96,8 +78,6 @@ def run_side(side: Side) -> dict[str, Any]:
     """What the side printed, with `first_output_s`, `wall_s`, `cpu_s` and `peak_mb` of its processes together.
 
     Raises InputError with the end of its output if it fails.
-
-    vLLM: none, see Side
     """
     not_theirs = ("OMP_", "PYTHONPATH")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(not_theirs)}
@@ -133,8 +113,6 @@ class MemoryWatch:
     """Samples the memory of a process and all its descendants, in a thread. Linux only: elsewhere there is no figure.
 
     A page that several of them share counts once (proportional set size).
-
-    vLLM: none, see Side
     """
 
     def __init__(self, pid: int) -> None:

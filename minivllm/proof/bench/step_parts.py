@@ -20,10 +20,7 @@ INSIDE = ("attention", "do_kv_cache_update")  # of the forward pass; one event s
 
 
 def step_parts(trace: Trace) -> dict[str, float]:
-    """Milliseconds of the mean step with more than one request, and of its parts: `step: whole_ms`, `step: …_ms`.
-
-    vLLM: none, vLLM writes no trace
-    """
+    """Milliseconds of the mean step with more than one request, and of its parts: `step: whole_ms`, `step: …_ms`."""
     steps = {plan.step for plan in trace.filter(kind="schedule") if len(plan.num_scheduled_tokens) > 1}
     events = [event for event in trace if event.step in steps]
 

@@ -8,8 +8,6 @@
 
 A replay takes what was recorded as input and gives what was recorded as output: key names, order of lists, types.
 traces/vllm-0.22.0/README.md describes the format.
-
-vLLM: none, vLLM is what is compared with
 """
 
 from minivllm.proof.lockstep.command import add_arguments, run

@@ -14,9 +14,8 @@
 
 A reference is written `v1/core/sched/scheduler.py::Scheduler.schedule`: a file, relative to the `vllm` package, and a
 qualified name in it. It stands in the last line of a docstring, as `vLLM: file::name`, with a note in brackets where
-ours is simpler; or `vLLM: none, reason`. In docs and notebooks it stands anywhere in the text.
+ours is simpler; in a room that mirrors vLLM also as `vLLM: none, reason`. In docs and notebooks it stands anywhere in
+the text.
 
 Must not know: torch, the engine, or vLLM as code. Both sides are read as text, and nothing of either is imported.
-
-vLLM: none, vLLM has no references to check
 """

@@ -61,16 +61,11 @@ def find_project(root: Path | None = None) -> Project:
 def collect(project: Project) -> Collected:
     """Read every file of the project."""
     found = Collected()
-    kinds = event_kinds(project.root)
-    names = {kind.kind for kind in kinds}
     for package in project.code:
-        covered: set[Path] = set()  # packages whose `__init__` says `vLLM: none`, for all that is in them
         files = [path for path in package.rglob("*.py") if package.name != "notebooks" or not NO_CODE.search(str(path))]
         for path in sorted(files, key=lambda path: (path.parent, path.name != "__init__.py", path)):
-            module = Module(project.name_of(path), path.read_text(encoding="utf-8"), names, found)
-            if module.collect(not covered.isdisjoint(path.parents)) and path.name == "__init__.py":
-                covered.add(path.parent)
-    for kind in kinds:
+            Module(project.name_of(path), path.read_text(encoding="utf-8"), found).collect()
+    for kind in event_kinds(project.root):
         _collect_event(kind, found)
     for path in project.texts:
         _collect_text(project, path, found)

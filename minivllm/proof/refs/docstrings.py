@@ -1,8 +1,8 @@
 """References in a file of code: `vLLM:` lines of docstrings, and `# vLLM:` behind a field.
 
-Owns: where in a docstring a reference stands, and what must have one: every public class and every `@boundary`. A
-module, or a package in its `__init__`, may say `vLLM: none, reason` once for all its classes; the class of an event is
-covered by its kind's row in the table of the trace.
+Owns: where in a docstring a reference stands, and what must have one: every `@boundary`, and every public class of a
+room that mirrors vLLM. A module may say `vLLM: none, reason` once for all its classes. Elsewhere nobody looks for a
+counterpart, and nothing needs to be said.
 Must not know: whether a reference is right; nothing is imported, all is read as text.
 """
 
@@ -15,23 +15,32 @@ from collections.abc import Iterator
 from minivllm.proof.refs.uses import IN_TEXT, NONE, STATEMENT, Collected, Problem, Use, references_in, what_is_wrong
 
 MARKER = re.compile(r"(?:^|(?<=[.!?)] ))vLLM:(?: |$)")
+MIRRORS = {  # the rooms and files that vLLM has too
+    *("attention", "core", "engine", "models", "sample", "worker"),
+    *("config", "llm", "outputs", "sampling_params"),
+}
 COMMENT = re.compile(r"#\s*vLLM:\s*(?P<what>\S+)")
+
+
+def mirrors_vllm(file: str) -> bool:
+    """Whether a file, named from the root, lies where a reader expects vLLM's classes."""
+    top, _, rest = file.partition("/")
+    room = rest.partition("/")[0].removesuffix(".py")
+    return top in ("kernels", "minivllm_kernels") or (top == "minivllm" and room in MIRRORS)
 
 
 class Module:
     """Collects from one file of code."""
 
-    def __init__(self, file: str, text: str, kinds: set[str], found: Collected) -> None:
-        self.file, self.text, self.kinds, self.found = file, text, kinds, found
+    def __init__(self, file: str, text: str, found: Collected) -> None:
+        self.file, self.text, self.found = file, text, found
         self.class_targets: list[tuple[int, int, str, str]] = []  # first and last line, vLLM's path and name
 
-    def collect(self, covered: bool) -> bool:
-        """`covered`: the package says `vLLM: none` for all that is in it. Returns whether the module does."""
+    def collect(self) -> None:
         tree = ast.parse(self.text)
         says_none = self._docstring(tree, "") == "none"
-        self._definitions(tree.body, "", covered or says_none)
+        self._definitions(tree.body, "", covered=says_none or not mirrors_vllm(self.file))
         self._comments()
-        return says_none
 
     def _definitions(self, body: list[ast.stmt], prefix: str, covered: bool) -> None:
         for node in body:
@@ -45,11 +54,10 @@ class Module:
             self._definitions(node.body, owner + ".", covered or private or not isinstance(node, ast.ClassDef))
 
     def _must_say(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, owner: str, covered: bool) -> None:
-        """A public class must have a line unless its module covers it; a boundary must, whatever holds it."""
+        """A public class must have a line unless its module or room covers it; a boundary must, whatever holds it."""
         place = f"{self.file}:{node.lineno}"
         if isinstance(node, ast.ClassDef):
-            tags = {keyword.value.value for keyword in node.keywords if isinstance(keyword.value, ast.Constant)}
-            if not covered and not tags & self.kinds:  # an event's class is covered by its row of the table
+            if not covered:
                 message = f"the public class {owner} has no `vLLM:` line; without a counterpart: `vLLM: none, reason`"
                 self.found.problems.append(Problem("class-without", place, message))
             return

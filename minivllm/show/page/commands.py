@@ -13,10 +13,7 @@ from minivllm.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `view`.
-
-    vLLM: none, see minivllm.show.page.render
-    """
+    """The arguments of `view`."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file: .jsonl or .jsonl.gz")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: beside the trace, .html)")
     parser.add_argument(
@@ -29,10 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page and say where it is. Raises InputError for what is no trace; then there is no page.
-
-    vLLM: none, see minivllm.show.page.render
-    """
+    """Write the page and say where it is. Raises InputError for what is no trace; then there is no page."""
     from minivllm.show.commands import load
     from minivllm.show.page.render import render
     from minivllm.trace.check import one_line_errors

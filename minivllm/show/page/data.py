@@ -29,10 +29,7 @@ def page_data(
     tokenizer: str | Path | None = None,
     pieces: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
-    """All that the page shows, ready for JSON. place, only, tokenizer, pieces: see minivllm.show.page.render.page_text.
-
-    vLLM: none, vLLM draws nothing
-    """
+    """All that the page shows, ready for JSON. place, only, tokenizer, pieces: see page_text in minivllm.show.page."""
     header = msgspec.to_builtins(trace.header)
     environment = header.pop("environment", None) or {}  # paths and process ids are nobody's business
     return {

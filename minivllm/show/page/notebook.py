@@ -31,10 +31,7 @@ HEIGHTS = {"timeline": 310, "event": 440, "page": 800}  # px
 
 
 class Panel:
-    """What `show` returns: a notebook draws it, by itself and without a server.
-
-    vLLM: none, see minivllm.show.page.render
-    """
+    """What `show` returns: a notebook draws it, by itself and without a server."""
 
     def __init__(self, text: str, height: int) -> None:
         self.text = text  # the page
@@ -77,8 +74,6 @@ def show(
     name: the heading, by default the panel's name. pieces: see render.page_text; with them the panel is the same on
     every machine.
     Raises InputError for a panel, and TraceError for a request, that there is not.
-
-    vLLM: none, see minivllm.show.page.render
     """
     if panel != "page" and panel not in PARTS:
         raise InputError(f"There is no panel {panel!r}. Panels: page, {', '.join(PARTS)}.")

@@ -22,8 +22,6 @@ def token_pieces(trace: Trace, tokenizer: str | Path | None = None) -> dict[int,
 
     tokenizer: a folder with a tokenizer.json, where the default model's is not the right one. Without any, those tokens
     are known of which the trace itself tells what text they added.
-
-    vLLM: none, see minivllm.show.page.render
     """
     if trace.header.redacted:
         return {}

@@ -50,8 +50,6 @@ def render(trace: Trace, path: str | Path, name: str | None = None, tokenizer: s
     tokenizer: the folder of the model or its tokenizer, for the texts of single tokens; the default model's is found.
 
     Raises InputError where the file can't be written, or the trace has no event.
-
-    vLLM: none, vLLM draws nothing
     """
     path = Path(path)
     text = page_text(trace, name or path.stem, tokenizer=tokenizer)
@@ -74,8 +72,6 @@ def page_text(
 
     place: where it opens, as in its address (`e=40&t=blocks`). only: one part of it (`timeline`, `event`, `panel`).
     tokenizer: see render. pieces: the texts of tokens, where they are known already; no tokenizer is looked for then.
-
-    vLLM: none, see render
     """
     if not trace.events:
         raise InputError("The trace has no event: there is nothing to show.")

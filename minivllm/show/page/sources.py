@@ -18,10 +18,7 @@ RELEASE = f"https://github.com/vllm-project/vllm/blob/v{PINNED}/vllm"
 
 @cache
 def our_source(method: str) -> dict[str, Any] | None:
-    """File and lines of `Class.method`, None if there is no such class.
-
-    vLLM: none, see minivllm.show.page.render
-    """
+    """File and lines of `Class.method`, None if there is no such class."""
     owner, _, name = method.partition(".")
     for path in sorted(ROOT.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -36,10 +33,7 @@ def our_source(method: str) -> dict[str, Any] | None:
 
 
 def vllm_source(reference: str) -> dict[str, Any] | None:
-    """File, symbol, lines and address of `path::Qual.name` at the pinned version; None for `none, reason`.
-
-    vLLM: none, see minivllm.show.page.render
-    """
+    """File, symbol, lines and address of `path::Qual.name` at the pinned version; None for `none, reason`."""
     path, _, name = reference.partition("::")
     entry = _lock().entries.get((path, name))
     if entry is None:

@@ -35,10 +35,7 @@ def _matplotlib() -> Any:
 
 @cache
 def text_width(text: str, size: float = SMALL, bold: bool = False) -> float:
-    """px that a text takes in DejaVu Sans, about 5 % more to be safe.
-
-    vLLM: none, vLLM draws nothing
-    """
+    """px that a text takes in DejaVu Sans, about 5 % more to be safe."""
     _matplotlib()
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
@@ -52,8 +49,6 @@ class Canvas:
     """A white sheet, WIDTH px wide. y goes down. Later layers lie above earlier ones: `layer` starts one.
 
     alt: see Picture. caption: one sentence above the drawing; content begins at `top`.
-
-    vLLM: none, vLLM draws nothing
     """
 
     def __init__(self, height: int, alt: str, caption: str | None = None, width: int = WIDTH) -> None:

@@ -41,8 +41,6 @@ def bars(
     values: label -> number, or parts [(name, number)] that follow each other in one bar, coloured by their names.
     owners: label -> name of a request, whose colour the bar gets. mark: thick border. wrong: red border. limit: a line.
     model: the values.
-
-    vLLM: none, vLLM draws nothing
     """
     parts = {label: value if isinstance(value, Sequence) else None for label, value in values.items()}
     totals = {k: sum(n for _, n in parts[k]) if parts[k] is not None else values[k] for k in values}
@@ -101,8 +99,6 @@ def grid(
 
     values: rows of numbers, texts, or None (white). owners: the name of each cell's request. mark, wrong: (row, column)
     of cells with a thick, or a red, border. model: the values.
-
-    vLLM: none, vLLM draws nothing
     """
     wide = max(map(len, values))
     if len(values) * wide > MOST_CELLS:
@@ -184,8 +180,6 @@ def weights(
 
     values: weights in the order of the positions. labels: the keys' texts. owners: one name, or one for each key.
     block_size: draws a line where a block ends. model: [(label, weight)].
-
-    vLLM: none, vLLM draws nothing
     """
     if len(values) != len(labels):
         raise InputError(f"{len(values)} weights and {len(labels)} labels: give one label for each weight.")

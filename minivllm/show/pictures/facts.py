@@ -39,8 +39,6 @@ def written_slots(trace: Trace, seq: int, before: bool = False) -> dict[int, set
     """Block -> the offsets in it that were written since the block was last handed out, at the moment of an event.
 
     K and V count as written when the step's forward pass is over. Empty for a trace of a scheduler alone.
-
-    vLLM: none, vLLM's blocks do not know what was written
     """
     block_size = trace.header.config["block_size"]
     until = trace[seq].t0 if before else trace[seq].t1
@@ -94,8 +92,6 @@ def moment(source: Trace | State, seq: int | None, before: bool) -> tuple[State,
     """The state of a trace at an event, and block -> written slots; a State as it is, with what it counts as computed.
 
     seq None: the end of the trace. Raises InputError for an event that there is not.
-
-    vLLM: none, see written_slots
     """
     if isinstance(source, State):
         return source, {}
@@ -109,10 +105,7 @@ def moment(source: Trace | State, seq: int | None, before: bool) -> tuple[State,
 
 
 def computed_in_blocks(state: State, block_size: int) -> dict[int, int]:
-    """Block -> slots of tokens that count as computed. A plan counts them before they are written.
-
-    vLLM: none, see written_slots
-    """
+    """Block -> slots of tokens that count as computed. A plan counts them before they are written."""
     counts: dict[int, int] = {}
     for request_id, table in state.block_tables.items():
         computed = state.requests[request_id].num_computed_tokens if request_id in state.requests else 0

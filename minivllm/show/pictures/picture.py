@@ -40,8 +40,6 @@ class Picture:
 
     svg: the file, as text. alt: for readers who can't see it. model: what is drawn, as plain values; tests compare it
     with the trace's.
-
-    vLLM: none, vLLM draws nothing
     """
 
     def __init__(self, svg: str, alt: str, model: Any, figure: Any = None) -> None:
@@ -86,10 +84,7 @@ class Picture:
 
 
 def check_alt(alt: str) -> str:
-    """`alt` without line breaks. Raises InputError for one that says nothing.
-
-    vLLM: none, see Picture
-    """
+    """`alt` without line breaks. Raises InputError for one that says nothing."""
     alt = " ".join(alt.split())
     if len(alt) < SHORTEST_ALT:
         raise InputError(
@@ -99,10 +94,7 @@ def check_alt(alt: str) -> str:
 
 
 def finish_svg(raw: str, alt: str, width: int, height: int) -> str:
-    """matplotlib's SVG as one element that can stand in a page: described, named, and without what says nothing.
-
-    vLLM: none, see Picture
-    """
+    """matplotlib's SVG as one element that can stand in a page: described, named, and without what says nothing."""
     body = raw[raw.index("<svg") :]
     for pattern, replacement in SHORTER:
         body = pattern.sub(replacement, body)

@@ -44,8 +44,6 @@ def road(lit: Iterable[int | str] = (), *, alt: str, caption: str | None = None)
     """The way of a request: the caller above, the engine core below, time to the right.
 
     lit: the stops that are filled, as 10, "B10" or "B10..B12". model: {"lit": [...]}.
-
-    vLLM: none, vLLM numbers no boundaries
     """
     shown = _numbers(lit)
     canvas = Canvas(176, alt, caption)

@@ -24,10 +24,7 @@ BRIGHT = frozenset({"#E69F00", "#CC79A7", "#009E73"})  # dark text reads better 
 
 
 class Owner(NamedTuple):
-    """A request as the pictures show it.
-
-    vLLM: none, vLLM draws nothing
-    """
+    """A request as the pictures show it."""
 
     label: str
     colour: str
@@ -39,10 +36,7 @@ class Owner(NamedTuple):
 
 
 def owner(name: str) -> Owner:
-    """The owner that a name stands for: its first letter gives the colour.
-
-    vLLM: none, see Owner
-    """
+    """The owner that a name stands for: its first letter gives the colour."""
     return Owner(name, BY_LETTER.get(name[:1], OTHER))
 
 
@@ -54,8 +48,6 @@ class Owners:
 
     names: in order of arrival ("ABC", or ["A", "A′"]), or external id -> name. None: the external ids themselves, and
     colours by order of arrival. Raises InputError for too few names.
-
-    vLLM: none, see Owner
     """
 
     def __init__(self, source: Trace | State, names: Names = None) -> None:

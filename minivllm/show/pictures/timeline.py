@@ -26,10 +26,7 @@ OF_ONE = {"B2", "B3", "B4", "B5", "B6", "B8", "B9", "B11", "B12", "B25"}
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One event as it is drawn.
-
-    vLLM: none, see timeline
-    """
+    """One event as it is drawn."""
 
     seq: int
     kind: str
@@ -40,10 +37,7 @@ class Slice:
 
 
 def lane_of(event: Event) -> str:
-    """Where an event happened.
-
-    vLLM: none, see timeline
-    """
+    """Where an event happened."""
     number = int((event.boundary or "B0")[1:])
     if number in (7, 22):
         return "messages"
@@ -53,10 +47,7 @@ def lane_of(event: Event) -> str:
 
 
 def slices(trace: Trace, t0: int, t1: int, unit: int) -> list[Slice]:
-    """The events that touch a stretch of time, at the depth that they have in their lane. unit: ns a drawn unit.
-
-    vLLM: none, see timeline
-    """
+    """The events that touch a stretch of time, at the depth that they have in their lane. unit: ns a drawn unit."""
     open_until: dict[str, list[int]] = {lane: [] for lane in LANES}
     found = []
     for event in trace:
@@ -87,8 +78,6 @@ def timeline(
     too short to be seen is a tick, and some of those are left out. labels: kind -> shorter text.
 
     model: {"slices": [Slice], "messages": [(seq of its send, seq of its receive)]}.
-
-    vLLM: none, vLLM records no time line
     """
     t0, t1 = _stretch(trace, steps, seqs)
     logical = trace.header.clock == "logical"

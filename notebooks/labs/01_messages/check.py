@@ -42,10 +42,7 @@ SHORTER = ((1, 4), (1, 5), (2, 2), (2, 5), (1, 8))
 
 
 def written_by_hand(kind: int, fields: dict[str, Any]) -> list[Any] | dict[str, Any]:
-    """What must be on the wire, before msgpack: an array of all fields, or a map of those that are no defaults.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What must be on the wire, before msgpack: an array of all fields, or a map of those that are no defaults."""
     if kind == 0:
         return fields
     declared = getattr(messages, DECLARED[kind])
@@ -54,10 +51,7 @@ def written_by_hand(kind: int, fields: dict[str, Any]) -> list[Any] | dict[str, 
 
 
 def packed(value: Any) -> bytes:
-    """msgpack by hand: None, integers from 0 on, floats, texts of less than 256 bytes, lists and maps of at most 15.
-
-    vLLM: none, vLLM has no labs
-    """
+    """msgpack by hand: None, integers from 0 on, floats, texts of less than 256 bytes, lists and maps of at most 15."""
     match value:
         case None:
             return b"\xc0"
@@ -76,10 +70,7 @@ def packed(value: Any) -> bytes:
 
 
 def check_bytes(ask: Ask) -> Outcome:
-    """Bytes of messages, compared with those written by hand.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Bytes of messages, compared with those written by hand."""
     outcome = Outcome()
     inputs = [{"type": kind, "fields": fields} for _, kind, fields in ENCODED]
     answers = ask.student_many("lab01.observe:declared", inputs)
@@ -108,10 +99,7 @@ def _tell_bytes(expected: str, got: Any) -> tuple[str, str, str]:
 
 
 def check_shorter(ask: Ask) -> Outcome:
-    """An older sender leaves fields out at the end, a newer one adds some: both are understood.
-
-    vLLM: none, vLLM has no labs
-    """
+    """An older sender leaves fields out at the end, a newer one adds some: both are understood."""
     outcome = Outcome()
     inputs, expected = [], []
     for kind, sent in SHORTER:
@@ -171,10 +159,7 @@ REFUSED = {
 
 
 def check_arrays(ask: Ask) -> Outcome:
-    """Frames, and what comes back of them; and that no message changes an earlier one.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Frames, and what comes back of them; and that no message changes an earlier one."""
     outcome = Outcome()
     inputs = [{"messages": arrays} for _, arrays in ARRAYS]
     for number, answer in enumerate(ask.student_many("lab01.observe:encoded", inputs)):
@@ -236,10 +221,7 @@ def _brief(array: list[Any]) -> str:
 
 
 def check_refusals(ask: Ask) -> Outcome:
-    """What is no declared type, no array and no known extension must not cross; the message names it.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What is no declared type, no array and no known extension must not cross; the message names it."""
     outcome = Outcome()
     answers = ask.student_many("lab01.observe:refused", list(REFUSED))
     for name, answer in zip(REFUSED, answers, strict=False):
@@ -278,10 +260,7 @@ ROUTED: tuple[tuple[str, list[list[Any]]], ...] = (
 
 
 def check_frames(ask: Ask) -> Outcome:
-    """The frames of a message to the core, in their order.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The frames of a message to the core, in their order."""
     outcome = Outcome()
     answers = ask.student_many("lab01.observe:framed", [asked for _, asked in FRAMED])
     for (name, asked), answer in zip(FRAMED, answers, strict=False):
@@ -300,10 +279,7 @@ def _tell_list_of_frames(expected: list[str], got: Any) -> tuple[str, str, str]:
 
 
 def check_routing(ask: Ask) -> Outcome:
-    """Where a message goes that the core has got.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Where a message goes that the core has got."""
     outcome = Outcome()
     inputs = [{"messages": sent} for _, sent in ROUTED]
     for number, answer in enumerate(ask.student_many("lab01.observe:routed", inputs)):
@@ -366,10 +342,7 @@ ANSWERED: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def check_last_words(ask: Ask) -> Outcome:
-    """Whether frames are the core's last word.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether frames are the core's last word."""
     outcome = Outcome()
     answers = ask.student_many("lab01.observe:told_dead", [frames for _, frames, _ in LAST_WORDS])
     for (name, frames, dead), answer in zip(LAST_WORDS, answers, strict=False):
@@ -381,10 +354,7 @@ def check_last_words(ask: Ask) -> Outcome:
 
 
 def check_answers(ask: Ask) -> Outcome:
-    """Who gets what the core has said.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Who gets what the core has said."""
     outcome = Outcome()
     answers = ask.student_many("lab01.observe:answered", [asked for _, asked in ANSWERED])
     for number, answer in enumerate(answers):
@@ -440,10 +410,7 @@ def expected_talks() -> tuple[dict[str, Any], ...]:
 
 
 def check_two_processes(ask: Ask) -> Outcome:
-    """A caller and a core in two processes, which take turns: what is taken in, and which messages cross, in order.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A caller and a core in two processes, which take turns: what is taken in, and which messages cross, in order."""
     outcome = Outcome()
     answers = ask.student_many("two_processes:talked", [case for _, case in TALKS])
     for number, answer in enumerate(answers):

@@ -31,10 +31,7 @@ TIMEOUT_S = 0.2
 
 
 def shown(frame: Any) -> str:
-    """A frame as text.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A frame as text."""
     data = bytes(frame)
     return data.hex(" ") if len(data) <= SHORT else f"sha1 {hashlib.sha1(data).hexdigest()[:12]}"
 
@@ -47,8 +44,6 @@ def declared(parts: Parts, asked: dict[str, Any], seen: Seen) -> Any:
 
     asked: type, 0 SamplingParams, 1 EngineCoreRequest, 2 EngineCoreOutput; and `fields` to encode, or `data` to decode
     (hexadecimal), and then the `names` of the fields that are wanted.
-
-    vLLM: none, vLLM has no labs
     """
     types = parts.get("message_types", message_types)()
     if "data" in asked:
@@ -66,10 +61,7 @@ def declared(parts: Parts, asked: dict[str, Any], seen: Seen) -> Any:
 
 
 def make_array(asked: dict[str, Any]) -> np.ndarray:
-    """An array of a case: dtype, shape, and a view of it: "", "transposed", or "every other".
-
-    vLLM: none, vLLM has no labs
-    """
+    """An array of a case: dtype, shape, and a view of it: "", "transposed", or "every other"."""
     count = int(np.prod(asked["shape"]))
     array = np.arange(count).astype(asked["dtype"]).reshape(asked["shape"])
     return {"": array, "transposed": array.T, "every other": array[::2]}[asked.get("view", "")]
@@ -80,8 +72,6 @@ def encoded(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[Any]:
 
     For each message: the lengths of its frames, the frames, and the arrays that came back. At the end, which of the
     messages have other frames than when they were encoded.
-
-    vLLM: none, vLLM has no labs
     """
     encoder = parts.get("MsgpackEncoder", MsgpackEncoder)()
     decoder = parts.get("MsgpackDecoder", MsgpackDecoder)(list[np.ndarray])
@@ -104,8 +94,6 @@ def refused(parts: Parts, asked: str, seen: Seen) -> list[Any]:
     """What happens with what must not cross: "object", "complex", "extension 1", "another type".
 
     The result is the kind of the error, and whether it names what was refused.
-
-    vLLM: none, vLLM has no labs
     """
     encoder = parts.get("MsgpackEncoder", MsgpackEncoder)()
     decoder_class = parts.get("MsgpackDecoder", MsgpackDecoder)
@@ -132,10 +120,7 @@ def refused(parts: Parts, asked: str, seen: Seen) -> list[Any]:
 
 
 def framed(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[str]:
-    """The frames of one message to the core.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The frames of one message to the core."""
     payload = make_array(asked["array"]) if "array" in asked else asked["payload"]
     kind = EngineCoreRequestType(bytes([asked["type"]]))
     frames = parts.get("request_frames", request_frames)(
@@ -148,8 +133,6 @@ def routed(parts: Parts, asked: dict[str, Any], seen: Seen) -> Any:
     """Messages that the core gets, one after the other: what stands in both queues then, and what was returned.
 
     A message: type, payload; an ADD's payload None can't be made a request of.
-
-    vLLM: none, vLLM has no labs
     """
     input_queue: SimpleQueue[Any] = SimpleQueue()
     aborts_queue: SimpleQueue[Any] = SimpleQueue()
@@ -190,10 +173,7 @@ def _drain(queue: SimpleQueue[Any]) -> list[Any]:
 
 
 def told_dead(parts: Parts, asked: list[str], seen: Seen) -> bool:
-    """Whether frames (hexadecimal) are the core's last word.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whether frames (hexadecimal) are the core's last word."""
     return bool(parts.get("is_core_dead", is_core_dead)([bytes.fromhex(frame) for frame in asked]))
 
 
@@ -201,8 +181,6 @@ def answered(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
     """Messages of the core, one after the other: what get_output would find, and what became of the calls.
 
     A message: {"outputs": [request id, tokens]}, or {"call": id, "result": value or "failure": text}.
-
-    vLLM: none, vLLM has no labs
     """
     outputs_queue: SimpleQueue[Any] = SimpleQueue()
     calls = {number: Future() for number in asked["calls"]}

@@ -20,10 +20,7 @@ NUM_SHOWN = 4  # messages of the conversation
 
 
 def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]]:
-    """What the questions are about, as Markdown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What the questions are about, as Markdown, and the questions with their keys."""
     random = Random(f"lab 01 {seed}")
     fields = _request(random)
     place, data = _byte(random, fields)

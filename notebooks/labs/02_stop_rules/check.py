@@ -46,10 +46,7 @@ ACTS: tuple[list[Any], ...] = (
 
 
 def check_tokens_at_once(ask: Ask) -> Outcome:
-    """U1: lists of one to four tokens, under ten sets of rules.
-
-    vLLM: none, vLLM has no labs
-    """
+    """U1: lists of one to four tokens, under ten sets of rules."""
     outcome = Outcome()
     inputs = [{"max_model_len": 8, **rules, "new": new} for new, rules in product(NEW, RULES)]
     inputs.sort(key=lambda asked: len(asked["new"]))
@@ -77,10 +74,7 @@ def _tell_end(end: dict[str, Any]) -> str:
 
 
 def check_aborts(ask: Ask) -> Outcome:
-    """U2: aborts before, between and after planning and update; twice; of nobody.
-
-    vLLM: none, vLLM has no labs
-    """
+    """U2: aborts before, between and after planning and update; twice; of nobody."""
     outcome = Outcome()
     inputs = [{"acts": acts} for acts in ACTS]
     for asked, answer in zip(inputs, ask.student_many("observe:abort_program", inputs), strict=False):

@@ -13,10 +13,7 @@ MORE = 3  # added to min_tokens
 
 
 def variant(seed: int) -> Workload:
-    """A workload in which a request ends by a token, and would end later with more min_tokens.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A workload in which a request ends by a token, and would end later with more min_tokens."""
     return draw("02", seed, _make, lambda workload, run: bool(_candidates(workload, run)))
 
 
@@ -43,10 +40,7 @@ def _make(random: Random) -> Workload:
 
 
 def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Question]]:
-    """How many steps are shown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many steps are shown, and the questions with their keys."""
     req_id = Random(seed).choice(_candidates(workload, run))
     step, reason, stop_reason = _end(run, req_id)
     changed = with_more_min_tokens(workload, req_id)
@@ -82,10 +76,7 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
 
 
 def with_more_min_tokens(workload: Workload, req_id: str) -> Workload:
-    """The same workload; one request may end later.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The same workload; one request may end later."""
     changed = copy.deepcopy(workload)
     _request(changed, req_id)["min_tokens"] += MORE
     return changed

@@ -13,10 +13,7 @@ FAMILIES = ("chunked", "prefix", "preempt", "priority", "nocache", "nochunk", "s
 
 
 def check_numbers(ask: Ask) -> Outcome:
-    """Threshold, then budget, for 24 combinations.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Threshold, then budget, for 24 combinations."""
     outcome = Outcome()
     inputs = [{"threshold": threshold, "missing": missing, "budget": budget} for threshold, missing, budget in CASES]
     for asked, answer in zip(inputs, ask.student_many("observe:num_new_tokens", inputs), strict=False):

@@ -12,10 +12,7 @@ Run = list[dict[str, Any]]
 
 
 def variant(seed: int) -> Workload:
-    """A workload in which a step holds chunks and single tokens.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A workload in which a step holds chunks and single tokens."""
     return draw("03", seed, _make, lambda workload, run: bool(_mixed_steps(run)))
 
 
@@ -35,10 +32,7 @@ def _make(random: Random) -> Workload:
 
 
 def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Question]]:
-    """How many steps are shown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many steps are shown, and the questions with their keys."""
     moment = Random(seed).choice(_mixed_steps(run))
     last = workload["requests"][-1]["id"]
     doubled = copy.deepcopy(workload)

@@ -36,8 +36,6 @@ def programs() -> tuple[Program, ...]:
     """Programs on a pool of 5 blocks, the shortest first: all of up to two operations, then random ones.
 
     What no caller does is left out: freeing a block that nobody holds, removing a free block for good.
-
-    vLLM: none, vLLM has no labs
     """
     found = [[list(first)] for first in OPERATIONS]
     found += [[list(first), list(second)] for first in OPERATIONS for second in OPERATIONS]
@@ -69,10 +67,7 @@ def expected_of_programs() -> list[Any]:
 
 
 def check_programs(ask: Ask) -> Outcome:
-    """Every program leaves the same results and the same state after each operation.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every program leaves the same results and the same state after each operation."""
     outcome = Outcome()
     answers = ask.student_many("observe:pool_program", [{"program": program} for program in programs()])
     for program, expected, answer in zip(programs(), expected_of_programs(), answers, strict=False):
@@ -138,10 +133,7 @@ def _tell_result(result: Any) -> str:
 
 
 def check_constant_work(ask: Ask) -> Outcome:
-    """Removing a block from the middle of 10,000 takes as long as of ten.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Removing a block from the middle of 10,000 takes as long as of ten."""
     outcome = Outcome()
     observation = ask.student("observe:work_of_a_removal", {"num_blocks": MANY_BLOCKS})
     if evidence.ends_the_check(observation, outcome):

@@ -11,10 +11,7 @@ Run = list[dict[str, Any]]
 
 
 def variant(seed: int) -> Workload:
-    """A workload in which requests share blocks while others come and go.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A workload in which requests share blocks while others come and go."""
     return draw("04", seed, _make, lambda workload, run: bool(_moments(run)))
 
 
@@ -27,10 +24,7 @@ def _make(random: Random) -> Workload:
 
 
 def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Question]]:
-    """How many steps are shown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many steps are shown, and the questions with their keys."""
     moment, (later, req_id, block_id) = Random(seed).choice(_moments(run))
     first_five = run[moment]["updated"]["free"][:5]
     shared = _shared(run[moment]["planned"])

@@ -53,10 +53,7 @@ def _case(
 
 
 def expected_labels(asked: dict[str, Any]) -> list[list[int]]:
-    """Equal numbers for equal pasts: the same tokens from position 0 on, and the same salt.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Equal numbers for equal pasts: the same tokens from position 0 on, and the same salt."""
     numbers: dict[Any, int] = {}
     size = asked["block_size"]
     return [
@@ -66,10 +63,7 @@ def expected_labels(asked: dict[str, Any]) -> list[list[int]]:
 
 
 def check_hashes(ask: Ask) -> Outcome:
-    """Two blocks have equal hashes if and only if all tokens up to their ends are equal, and the salts.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Two blocks have equal hashes if and only if all tokens up to their ends are equal, and the salts."""
     outcome = Outcome()
     for asked, answer in zip(hash_cases(), ask.student_many("lab05.observe:hash_labels", hash_cases()), strict=False):
         if evidence.ends_the_check(answer, outcome):
@@ -117,10 +111,7 @@ def _tell_labels(expected: list[list[int]], got: list[list[int]]) -> tuple[str, 
 
 @cache
 def map_programs() -> tuple[list[list[Any]], ...]:
-    """Programs on the map, the shortest first. A block that has a hash gets no other before it is evicted.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Programs on the map, the shortest first. A block that has a hash gets no other before it is evicted."""
     found = [[list(one)] for one in OPERATIONS]
     found += [[list(one), list(other)] for one in OPERATIONS for other in OPERATIONS]
     random = Random("lab 05 map")
@@ -137,10 +128,7 @@ def _is_legal(program: list[list[Any]]) -> bool:
 
 
 def check_map(ask: Ask) -> Outcome:
-    """Every program leaves the same results and the same map after each operation.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every program leaves the same results and the same map after each operation."""
     outcome = Outcome()
     inputs = [{"program": program} for program in map_programs()]
     for asked, answer in zip(inputs, ask.student_many("lab05.observe:map_program", inputs), strict=False):
@@ -210,10 +198,7 @@ def look_ups() -> tuple[dict[str, Any], ...]:
 
 
 def expected_hits(asked: dict[str, Any]) -> list[Any]:
-    """Whole blocks from the first on, up to the first hole, and at most num_tokens - 1 tokens.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Whole blocks from the first on, up to the first hole, and at most num_tokens - 1 tokens."""
     num_tokens = asked["num_blocks"] * asked["block_size"] + asked["extra"]
     hits = 0
     while hits in asked["cached"] and (hits + 1) * asked["block_size"] < num_tokens:
@@ -222,10 +207,7 @@ def expected_hits(asked: dict[str, Any]) -> list[Any]:
 
 
 def check_look_up(ask: Ask) -> Outcome:
-    """The longest cached prefix, whatever is cached.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The longest cached prefix, whatever is cached."""
     outcome = Outcome()
     for asked, answer in zip(look_ups(), ask.student_many("lab05.observe:look_up", look_ups()), strict=False):
         if evidence.ends_the_check(answer, outcome):

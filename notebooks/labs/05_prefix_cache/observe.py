@@ -23,8 +23,6 @@ def hash_labels(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[list[in
     """For each token list a number for each block hash; equal hashes have equal numbers, in order of appearance.
 
     asked: block_size; lists of [tokens, salt, hashed before]: so many tokens were there when it was hashed first.
-
-    vLLM: none, vLLM has no labs
     """
     extend = parts.get("extend_block_hashes", extend_block_hashes)
     numbers: dict[Any, int] = {}
@@ -41,8 +39,6 @@ def map_program(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
     cache [block, hash]; row [first, last]: blocks 1, 2, 3 of a table with three hashes, those from first to before
     last; find hash; evict block.
-
-    vLLM: none, vLLM has no labs
     """
     pool = parts.get("BlockPool", BlockPool)(POOL_SIZE, True)
     for name, argument in asked["program"]:
@@ -77,8 +73,6 @@ def look_up(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[Any]:
     """[blocks, tokens] that are found for a request whose blocks `cached` are in the cache, block i being block i + 1.
 
     asked: block_size, num_blocks (full ones of the request), extra tokens beyond them, cached.
-
-    vLLM: none, vLLM has no labs
     """
     size, count = asked["block_size"], asked["num_blocks"]
     num_tokens = size * count + asked["extra"]

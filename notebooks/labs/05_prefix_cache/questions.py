@@ -14,10 +14,7 @@ SIZE = 4  # tokens of a block
 
 
 def variant(seed: int) -> Workload:
-    """A workload in which two requests hit, of which one hits three blocks or more.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A workload in which two requests hit, of which one hits three blocks or more."""
     return draw("05", seed, _make, lambda workload, run: bool(_hitting(run)) and _halved_is_fair(workload))
 
 
@@ -43,10 +40,7 @@ def _make(random: Random) -> Workload:
 
 
 def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Question]]:
-    """How many steps are shown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many steps are shown, and the questions with their keys."""
     hits = _hits(run)
     req_id = Random(seed).choice(_hitting(run))
     step, other = _admitted(run, req_id), run_of(halved(workload))
@@ -81,10 +75,7 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
 
 
 def halved(workload: Workload) -> Workload:
-    """The same requests with blocks of half the size, and twice as many usable ones.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The same requests with blocks of half the size, and twice as many usable ones."""
     other = copy.deepcopy(workload)
     other["config"]["block_size"] //= 2
     other["config"]["num_blocks"] = 2 * (other["config"]["num_blocks"] - 1) + 1

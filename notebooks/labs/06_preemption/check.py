@@ -68,10 +68,7 @@ def _asked(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_tokens(ask: Ask) -> Outcome:
-    """Who was preempted gets the same tokens as if there had been room for all.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Who was preempted gets the same tokens as if there had been room for all."""
     outcome = Outcome()
     answer = ask.student("checksum_worker:generated", _asked(scenario()))
     if evidence.ends_the_check(answer, outcome):

@@ -12,10 +12,7 @@ Run = list[dict[str, Any]]
 
 
 def variant(seed: int) -> Workload:
-    """A workload with a preemption, not in the first steps, and with more of them when a block is missing.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A workload with a preemption, not in the first steps, and with more of them when a block is missing."""
     return draw("06", seed, _make, _is_interesting)
 
 
@@ -43,10 +40,7 @@ def _make(random: Random) -> Workload:
 
 
 def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Question]]:
-    """How many steps are shown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many steps are shown, and the questions with their keys."""
     step, victim = _victims(run)[0]
     fewer, back = one_block_fewer(workload), _return_of(run, victim, step)
     other = run_of(fewer)
@@ -81,10 +75,7 @@ def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Questi
 
 
 def one_block_fewer(workload: Workload) -> Workload:
-    """The same workload in a smaller pool.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The same workload in a smaller pool."""
     fewer = copy.deepcopy(workload)
     fewer["config"]["num_blocks"] -= 1
     return fewer

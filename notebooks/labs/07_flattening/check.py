@@ -47,10 +47,7 @@ BEHIND = 100  # recorded steps are shown after all that is made by hand
 
 @cache
 def handmade() -> tuple[dict[str, Any], ...]:
-    """Small batches, the smallest first: `rows` and `block_size`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Small batches, the smallest first: `rows` and `block_size`."""
     random = Random("lab 07")
     shapes = [list(shape) for shape in HANDMADE]
     for _ in range(NUM_RANDOM):
@@ -72,10 +69,7 @@ def _batch(shape: list[tuple[int, int]], block_size: int, random: Random) -> dic
 
 @cache
 def scenarios() -> tuple[Workload, ...]:
-    """The recorded scenarios of the whole engine, those with two holes first.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The recorded scenarios of the whole engine, those with two holes first."""
     return tuple(workload for path in (ROWS, ENGINE) for workload in load(repo_path(path)).workloads)
 
 
@@ -84,8 +78,6 @@ def recorded() -> tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]:
     """Every recorded step: its name, the batch as it was before it was flattened, and the step.
 
     The tokens of a row are those of all its steps so far, put together, and of its prompt.
-
-    vLLM: none, vLLM has no labs
     """
     found = []
     for scenario in scenarios():
@@ -119,8 +111,6 @@ def batch_check(
 
     arrays: what it returns, in the order of comparing. told: a batch as the function's arguments, in words.
     pads: pad_to is asked for; no recorded step has any padding.
-
-    vLLM: none, vLLM has no labs
     """
 
     def run(ask: Ask) -> Outcome:
@@ -177,8 +167,6 @@ def _padding(batch: dict[str, Any]) -> dict[str, Any]:
 def check_small_rows(ask: Ask) -> Outcome:
     """Workloads of a few rows, and the ladder's, step by step: who stands in which row, what the row holds, and who is
     remembered.
-
-    vLLM: none, vLLM has no labs
     """
     outcome = Outcome()
     few = [parse_rung(f"L{61 + index} {line}") for index, line in enumerate(FEW_ROWS)]
@@ -196,10 +184,7 @@ def check_small_rows(ask: Ask) -> Outcome:
 
 
 def check_recorded_rows(ask: Ask) -> Outcome:
-    """All recorded scenarios, step by step, against what vLLM's worker had in its rows.
-
-    vLLM: none, vLLM has no labs
-    """
+    """All recorded scenarios, step by step, against what vLLM's worker had in its rows."""
     outcome = Outcome()
     for scenario in scenarios():
         workload = observe_batch.workload_of(scenario)

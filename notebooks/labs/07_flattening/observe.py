@@ -31,8 +31,6 @@ def arrays_of(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """The arrays of a batch, as InputBatch holds them: wider than any row, with rubbish in the unused places.
 
     A row: computed, scheduled, tokens (from position 0 on, those of this step included), blocks.
-
-    vLLM: none, vLLM has no labs
     """
     width = max(len(row["tokens"]) for row in rows) + 2
     token_ids = np.full((len(rows) + 1, width), RUBBISH, dtype=np.int32)
@@ -49,20 +47,14 @@ def arrays_of(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def located(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
-    """What locate_tokens says of a batch; see `_results`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What locate_tokens says of a batch; see `_results`."""
     arrays = arrays_of(asked["rows"])
     given = {name: arrays[name] for name in ("num_computed", "num_scheduled")}
     return _results(parts.get("locate_tokens", locate_tokens), given, LOCATED)
 
 
 def tables_read(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
-    """What read_tables says of a batch whose tokens the engine has located; see `_results`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What read_tables says of a batch whose tokens the engine has located; see `_results`."""
     arrays = arrays_of(asked["rows"])
     starts, positions, _, _ = locate_tokens(arrays["num_computed"], arrays["num_scheduled"])
     given = {"query_start_loc": starts, "positions": positions} | {
@@ -72,10 +64,7 @@ def tables_read(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, An
 
 
 def padded(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
-    """All arrays of `flatten`, with pad_to, and the number of tokens that are real.
-
-    vLLM: none, vLLM has no labs
-    """
+    """All arrays of `flatten`, with pad_to, and the number of tokens that are real."""
     flat = parts.get("flatten", flatten)(
         **arrays_of(asked["rows"]), block_size=asked["block_size"], pad_to=asked["pad_to"]
     )
@@ -134,10 +123,7 @@ class _Astray(Exception):
 
 
 def rows(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
-    """The rows of every step of a workload that has tokens; `watched` without the rest.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The rows of every step of a workload that has tokens; `watched` without the rest."""
     return [entry for entry in watched(parts, asked, seen) if entry["plan"]["tokens"]]
 
 
@@ -148,8 +134,6 @@ def watched(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
     An entry: the plan; the requests by row; for each row its blocks, how many of its tokens are computed, and the ids
     of the tokens of this step; and the blocks of every request that is remembered. It is the plan alone when the
     student's code did not come back.
-
-    vLLM: none, vLLM has no labs
     """
     import torch
 
@@ -209,8 +193,6 @@ def workload_of(scenario: Workload) -> Workload:
     """A recorded scenario of the whole engine as a workload of the scheduler: it samples what was recorded.
 
     Every request ends by its length, which was recorded too, whatever ended it in truth.
-
-    vLLM: none, vLLM has no labs
     """
     arguments = scenario["engine_args"]
     sampled = {output["request_id"]: output["outputs"][0]["token_ids"] for output in scenario["outputs"]}

@@ -20,8 +20,6 @@ def run(line: str, starter: str | Path | None = None) -> Steps:
     """The steps of a workload, each with its rows, their blocks, and the arrays of the flat batch.
 
     line: in the notation of traces/labs/ladder.txt. starter: a student's file; None: the engine's own parts.
-
-    vLLM: none, vLLM has no labs
     """
     workload = parse_rung(f"L00 {line}")
     parts = {} if starter is None else parts_of_file(Path(starter))
@@ -38,10 +36,7 @@ def _flat(parts: dict[str, Any], step: dict[str, Any], block_size: int) -> dict[
 
 
 def rows(steps: Steps) -> list[dict[str, Any]]:
-    """A row for each step, for `minivllm.course.notebook.table`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A row for each step, for `minivllm.course.notebook.table`."""
     return [
         {
             "step": number,

@@ -13,10 +13,7 @@ Run = list[dict[str, Any]]
 
 
 def variant(seed: int) -> Workload:
-    """A workload in which two requests end in the same step, and rows are left beside them.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A workload in which two requests end in the same step, and rows are left beside them."""
     return draw("07", seed, _make, lambda workload, run: bool(_moments(run)))
 
 
@@ -35,10 +32,7 @@ def _make(random: Random) -> Workload:
 
 
 def questions(run: Run, workload: Workload, seed: int) -> tuple[int, list[Question]]:
-    """How many steps are shown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many steps are shown, and the questions with their keys."""
     random = Random(seed)
     rows = observe_batch.rows({}, {"workload": workload}, [])
     moment = random.choice(_moments(run))

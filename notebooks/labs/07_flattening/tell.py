@@ -14,20 +14,14 @@ LONGEST = 16  # numbers of a list that are all shown
 
 
 def tell_located(asked: dict[str, Any]) -> str:
-    """The arguments of locate_tokens for a batch.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The arguments of locate_tokens for a batch."""
     rows = asked["rows"]
     computed, scheduled = ([row[name] for row in rows] for name in ("computed", "scheduled"))
     return f"num_computed {tell_list(computed)}, num_scheduled {tell_list(scheduled)}"
 
 
 def tell_read(asked: dict[str, Any]) -> str:
-    """The arguments of read_tables for a batch.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The arguments of read_tables for a batch."""
     starts, positions = [0], []
     for row in asked["rows"]:
         starts.append(starts[-1] + row["scheduled"])
@@ -36,10 +30,7 @@ def tell_read(asked: dict[str, Any]) -> str:
 
 
 def tell_flattened(asked: dict[str, Any]) -> str:
-    """The arguments of flatten for a batch.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The arguments of flatten for a batch."""
     return f"{tell_located(asked)}, pad_to {asked['pad_to']}, {_tell_tables(asked)}"
 
 
@@ -52,10 +43,7 @@ def _tell_tables(asked: dict[str, Any]) -> str:
 
 
 def brief(items: list[Any]) -> str:
-    """A list; of a long one the ends, and how long it is.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A list; of a long one the ends, and how long it is."""
     if len(items) <= LONGEST:
         return tell_list(items)
     return f"[{' '.join(map(str, items[:2]))} … {' '.join(map(str, items[-2:]))}] (of {len(items)})"
@@ -64,10 +52,7 @@ def brief(items: list[Any]) -> str:
 def tell_arrays(
     asked: dict[str, Any], arrays: tuple[str, ...], expected: dict[str, Any], got: dict[str, Any]
 ) -> tuple[str, str, str]:
-    """The first array that differs: where, expected and got.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The first array that differs: where, expected and got."""
     if "returned" in got:
         return "what is returned", f"{len(arrays)} arrays: {', '.join(arrays)}", got["returned"]
     array = next(name for name in expected if expected[name] != got[name])
@@ -137,10 +122,7 @@ def _origin_of_token(asked: dict[str, Any], value: int, row: int, position: int 
 
 
 def tell_plan(plan: dict[str, Any]) -> str:
-    """A plan as it concerns the rows: who ended, who is new, what is said of those that are known, who gets tokens.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A plan as it concerns the rows: who ended, who is new, what is said of those that are known, who gets tokens."""
     words = [f"ended {tell_list(plan['ended'])}"] if plan["ended"] else []
     words += [f"new {req_id} with blocks {tell_list(blocks)}, computed {n}" for req_id, blocks, n in plan["new"]]
     for req_id, resumed, blocks, computed in plan["known"]:
@@ -151,10 +133,7 @@ def tell_plan(plan: dict[str, Any]) -> str:
 
 
 def tell_difference(wanted: dict[str, Any], found: dict[str, Any]) -> tuple[str, str]:
-    """The first thing in which two pictures of the rows differ: expected and got.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The first thing in which two pictures of the rows differ: expected and got."""
     if wanted["rows"] != found["rows"]:
         return f"rows {tell_rows(wanted['rows'])}", f"rows {tell_rows(found['rows'])}"
     names = {"blocks": "block table", "computed": "computed tokens", "tokens": "token ids of this step"}
@@ -176,8 +155,5 @@ def _tell_remembered(wanted: dict[str, Any], found: dict[str, Any]) -> tuple[str
 
 
 def tell_rows(rows: list[str | None]) -> str:
-    """The requests by row.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The requests by row."""
     return tell_list(["hole" if req_id is None else req_id for req_id in rows])

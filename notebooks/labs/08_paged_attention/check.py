@@ -21,10 +21,7 @@ MAX_GROWTH = 1.5
 
 
 def batch_case(name: str, rows: list[list[int]], **changed: Any) -> Case:
-    """A case: rows of [new tokens, all tokens]; `changed` says what is otherwise.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A case: rows of [new tokens, all tokens]; `changed` says what is otherwise."""
     case = {"name": name, "rows": rows, "heads": [1, 1], "head_size": 4, "block_size": 4, "factor": 1.0}
     return case | {"seed": sum(total for _, total in rows)} | changed
 
@@ -56,28 +53,19 @@ def _batch(index: int) -> dict[str, Any]:
 
 
 def wanted_keys(index: int) -> Wanted:
-    """K of every row that has keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """K of every row that has keys."""
     return [(f"row {row}", keys) for row, keys in enumerate(_batch(index)["keys"]) if len(keys)]
 
 
 def wanted_rows(index: int) -> Wanted:
-    """Attention of every row that has new tokens and keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Attention of every row that has new tokens and keys."""
     return [
         (f"row {row}", _attend(index, row)) for row, (new, total) in enumerate(CASES[index]["rows"]) if new and total
     ]
 
 
 def wanted_batch(index: int) -> Wanted:
-    """Attention of the flat batch.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Attention of the flat batch."""
     batch = _batch(index)
     out = np.zeros_like(batch["q"])
     starts = batch["query_start_loc"]
@@ -106,10 +94,7 @@ def _attend(index: int, row: int) -> np.ndarray:
 
 
 def check_numbers(observer: str, wanted: Callable[[int], Wanted], what: str, ask: Ask) -> Outcome:
-    """All 14 cases, to 1e-9.
-
-    vLLM: none, vLLM has no labs
-    """
+    """All 14 cases, to 1e-9."""
     outcome = Outcome()
     answers = ask.student_many(f"lab08.observe:{observer}", CASES)
     for index, answer in enumerate(answers):
@@ -198,10 +183,7 @@ def _numbers(values: np.ndarray) -> str:
 
 
 def check_operations(ask: Ask) -> Outcome:
-    """The number of operations of torch does not grow with the tokens.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The number of operations of torch does not grow with the tokens."""
     outcome = Outcome()
     cases = [batch_case(f"{tokens} tokens", [[tokens, tokens]], heads=[2, 1]) for tokens in (FEW, MANY)]
     answers = list(ask.student_many("lab08.observe:operations", cases))

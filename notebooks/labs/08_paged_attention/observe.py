@@ -18,8 +18,6 @@ def make_batch(asked: dict[str, Any]) -> dict[str, Any]:
 
     asked: rows [new tokens, all tokens], heads [Hq, Hkv], head_size, block_size, factor (of the scores), seed. Slots
     without a key hold NaN. Block 0, which fills the tables up, has none.
-
-    vLLM: none, vLLM has no labs
     """
     random = np.random.default_rng(asked["seed"])
     (query_heads, kv_heads), size, block_size = asked["heads"], asked["head_size"], asked["block_size"]
@@ -54,10 +52,7 @@ ARGUMENTS = ("q", "k_cache", "v_cache", "query_start_loc", "seq_lens", "block_ta
 
 
 def gathered(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
-    """K of every row that has keys, gathered.
-
-    vLLM: none, vLLM has no labs
-    """
+    """K of every row that has keys, gathered."""
     from minivllm_kernels.numpy_reference import gather_kv_numpy
 
     gather = parts.get("gather_kv_numpy", gather_kv_numpy)
@@ -69,10 +64,7 @@ def gathered(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
 
 def attended(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
-    """Attention of every row that has new tokens and keys, one row at a time.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Attention of every row that has new tokens and keys, one row at a time."""
     from minivllm_kernels.numpy_reference import attend_numpy
 
     attend = parts.get("attend_numpy", attend_numpy)
@@ -88,10 +80,7 @@ def attended(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
 
 def attention(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
-    """Attention of the whole batch, in numpy.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Attention of the whole batch, in numpy."""
     from minivllm_kernels.numpy_reference import paged_attention_numpy
 
     batch = make_batch(asked)
@@ -101,18 +90,12 @@ def attention(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
 
 def attention_torch(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
-    """Attention of the whole batch, in torch.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Attention of the whole batch, in torch."""
     return _with_torch(parts, asked).tolist()
 
 
 def operations(parts: Parts, asked: dict[str, Any], seen: Seen) -> int:
-    """How many operations of torch it takes.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many operations of torch it takes."""
     from torch.overrides import TorchFunctionMode
 
     count = 0

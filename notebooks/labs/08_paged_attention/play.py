@@ -10,10 +10,7 @@ import numpy as np
 
 
 def numbered_cache(table: list[int], seq_len: int, block_size: int, num_blocks: int) -> np.ndarray:
-    """A cache [num_blocks, block_size, 1, 1] in which each key of one sequence is its own place; NaN elsewhere.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A cache [num_blocks, block_size, 1, 1] in which each key of one sequence is its own place; NaN elsewhere."""
     cache = np.full((num_blocks, block_size, 1, 1), np.nan)
     for place in range(seq_len):
         cache[table[place // block_size], place % block_size] = place
@@ -21,10 +18,7 @@ def numbered_cache(table: list[int], seq_len: int, block_size: int, num_blocks: 
 
 
 def cache_rows(cache: np.ndarray) -> list[dict[str, Any]]:
-    """A row for each block, for `minivllm.course.notebook.table`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A row for each block, for `minivllm.course.notebook.table`."""
     return [
         {"block": block}
         | {f"offset {i}": "" if np.isnan(key) else f"key {key:.0f}" for i, key in enumerate(keys[:, 0, 0])}
@@ -33,10 +27,7 @@ def cache_rows(cache: np.ndarray) -> list[dict[str, Any]]:
 
 
 def mask_rows(num_queries: int, seq_len: int) -> list[dict[str, Any]]:
-    """A row for each of the last num_queries tokens: which keys it sees.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A row for each of the last num_queries tokens: which keys it sees."""
     return [
         {"query": i} | {f"key {p}": "x" if p <= seq_len - num_queries + i else "" for p in range(seq_len)}
         for i in range(num_queries)

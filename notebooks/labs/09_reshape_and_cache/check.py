@@ -19,10 +19,7 @@ SAYS = "slot s is place s % block_size of block s // block_size"
 
 
 def write_case(slots: list[int], **changed: Any) -> Case:
-    """A case with one head of 8 numbers; `changed` says what is otherwise.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A case with one head of 8 numbers; `changed` says what is otherwise."""
     case = {"rows": len(slots), "heads": 1, "head_size": 8, "block_size": 4, "blocks": 5, "dtype": "float32"}
     return case | {"slots": slots, "from": "apart", "interleaved": False, "tile": 64, "seed": len(slots)} | changed
 
@@ -56,10 +53,7 @@ FAR = {"block_size": 4, "head_size": 8, "blocks": 2**31 // 64 + 1, "slot": 2**31
 
 
 def check_far(ask: Ask) -> Outcome:
-    """A slot whose address takes more than 32 bits.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A slot whose address takes more than 32 bits."""
     outcome = Outcome()
     answer = ask.student("observe_kernels:write_far", FAR)
     if evidence.ends_the_check(answer, outcome):
@@ -78,10 +72,7 @@ def check_far(ask: Ask) -> Outcome:
 
 
 def check_writes(cases: Sequence[Case], ask: Ask) -> Outcome:
-    """Both caches, element by element, exactly; nothing else is written.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Both caches, element by element, exactly; nothing else is written."""
     outcome = Outcome()
     for case, answer in zip(cases, ask.student_many("observe_kernels:write", cases), strict=False):
         if evidence.ends_the_check(answer, outcome):

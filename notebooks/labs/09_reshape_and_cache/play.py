@@ -16,10 +16,7 @@ from minivllm.course.grader.observe_kernels import interpreted
 
 
 def writes(slots: list[int], *, block_size: int = 4, starter: str | Path | None = None) -> str:
-    """Which slot every program of a write stores to, found from the addresses that it touches.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Which slot every program of a write stores to, found from the addresses that it touches."""
     from minivllm_kernels.kernel_map import render_map
     from minivllm_kernels.probe import describe_launch
 
@@ -31,10 +28,7 @@ def writes(slots: list[int], *, block_size: int = 4, starter: str | Path | None 
 
 
 def written_numbers(slots: list[int], *, heads: int, head_size: int, tile: int) -> list[dict[str, Any]]:
-    """How many numbers of K each program stores, for `minivllm.course.notebook.table`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many numbers of K each program stores, for `minivllm.course.notebook.table`."""
     (_, _, _, programs), *_ = _watched_write(slots, heads, head_size, 4, tile, None)
     return [
         {
@@ -47,10 +41,7 @@ def written_numbers(slots: list[int], *, heads: int, head_size: int, tile: int) 
 
 
 def strides_of(blocks: int, block_size: int, heads: int, head_size: int) -> list[dict[str, Any]]:
-    """The strides of the K cache as a slice of the engine's cache, for `minivllm.course.notebook.table`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The strides of the K cache as a slice of the engine's cache, for `minivllm.course.notebook.table`."""
     k_cache = torch.empty(blocks, 2, block_size, heads, head_size)[:, 0]
     names = ("from block to block", "from token to token", "from head to head", "from number to number")
     return [{"": name, "elements": stride} for name, stride in zip(names, k_cache.stride(), strict=True)]

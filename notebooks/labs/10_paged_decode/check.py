@@ -28,10 +28,7 @@ WORDS = 48  # characters of an error that tell it from others
 
 
 def decode_case(lens: list[int], **changed: Any) -> Case:
-    """A case of one query head and one KV head; `changed` says what is otherwise.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A case of one query head and one KV head; `changed` says what is otherwise."""
     case = {"heads": [1, 1], "head_size": 8, "block_size": 4, "tile": 4, "dtype": "float32", "kind": "random"}
     return case | {"lens": lens, "layout": "apart", "wide": False, "segments": 4, "seed": sum(lens)} | changed
 
@@ -57,10 +54,7 @@ SOFTMAX_CASES: tuple[Case, ...] = tuple(
 
 
 def check_softmax(ask: Ask) -> Outcome:
-    """m, l and acc after every tile, for scores that rise, fall, are far below or far above 0, or hidden.
-
-    vLLM: none, vLLM has no labs
-    """
+    """m, l and acc after every tile, for scores that rise, fall, are far below or far above 0, or hidden."""
     outcome = Outcome()
     answers = ask.student_many("lab10.observe:softmax_tiles", SOFTMAX_CASES)
     for case, answer in zip(SOFTMAX_CASES, answers, strict=False):
@@ -184,10 +178,7 @@ SPLIT = (
 
 
 def check_numbers(cases: Sequence[Case], observer: str, later: int, ask: Ask) -> Outcome:
-    """Attention of every row and head, and nothing written outside of `out`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Attention of every row and head, and nothing written outside of `out`."""
     outcome = Outcome()
     answers = ask.student_many(f"lab10.observe:{observer}", cases)
     split = observer == "decode_split"
@@ -270,10 +261,7 @@ def _places(written: list[bool]) -> str:
 
 
 def check_loads(ask: Ask) -> Outcome:
-    """Every number of K and V is loaded once.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every number of K and V is loaded once."""
     outcome = Outcome()
     case = decode_case([6], heads=[4, 2])
     answer = ask.student("lab10.observe:loads", case)

@@ -23,10 +23,7 @@ NEAR = 200.0
 
 
 def make_scores(asked: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores float32[G, n] and values float32[n, D] of a case: kind, n, hidden (places that may not be seen), seed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Scores float32[G, n] and values float32[n, D] of a case: kind, n, hidden (places that may not be seen), seed."""
     randomness = torch.Generator().manual_seed(asked["seed"])
     scores = torch.randn(2, asked["n"], generator=randomness) + _targets(asked["kind"], asked["n"])
     scores[:, asked["hidden"]] = -torch.inf
@@ -37,8 +34,6 @@ def softmax_tiles(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
     """[m, l, acc] after each tile, with `online_softmax_step` called tile after tile.
 
     asked["lead"]: with a dimension of 1 before all others.
-
-    vLLM: none, vLLM has no labs
     """
     from minivllm_kernels.reference import online_softmax_step
 
@@ -72,8 +67,6 @@ def undefined_where_masked() -> Iterator[None]:
 
     Triton says that such numbers are undefined. Its interpreter gives 0, which hides the mistake. Integers stay 0: an
     address made of anything else would end the process.
-
-    vLLM: none, vLLM has no labs
     """
     from triton.runtime.interpreter import TensorHandle
     from triton.runtime.interpreter import interpreter_builder as builder
@@ -95,10 +88,7 @@ def undefined_where_masked() -> Iterator[None]:
 
 
 def patch_of(parts: Parts, **tensors: torch.Tensor) -> Callable[..., None]:
-    """A launch that takes a student's kernel, and tensors of ours, in place of those of the same name.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A launch that takes a student's kernel, and tensors of ours, in place of those of the same name."""
     from minivllm_kernels.launch import launch
 
     def launch_part(kernel: Kernel, grid: tuple[int, ...], **arguments: Any) -> None:
@@ -114,8 +104,6 @@ def make_decode(asked: dict[str, Any]) -> dict[str, torch.Tensor]:
     asked: lens, heads [Hq, Hkv], head_size, block_size, dtype, kind (of the scores), seed. The tables are shuffled; all
     slots that no key has hold NaN, and block 0, which fills the tables up, has no key. How the tensors lie in memory is
     not said here.
-
-    vLLM: none, vLLM has no labs
     """
     randomness = torch.Generator().manual_seed(asked["seed"])
     (query_heads, kv_heads), size, block_size = asked["heads"], asked["head_size"], asked["block_size"]
@@ -175,10 +163,7 @@ def _noted(out: torch.Tensor, margins: Margins) -> dict[str, Any]:
 
 
 def decode(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
-    """What `paged_decode` writes: out, rows and heads that it did not write, numbers that it wrote beside tensors.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What `paged_decode` writes: out, rows and heads that it did not write, numbers that it wrote beside tensors."""
     from minivllm_kernels.paged_decode import paged_decode
     from minivllm_kernels.tuning import ReadTuning
 
@@ -194,8 +179,6 @@ def decode_split(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, A
     """The same of `paged_decode_split`, whose segments have margins too; and which segments were written, [S, Hq, n].
 
     asked["only"]: a kernel; in place of the other one the engine's own runs.
-
-    vLLM: none, vLLM has no labs
     """
     from minivllm_kernels.paged_decode import paged_decode_split
     from minivllm_kernels.tuning import ReadTuning
@@ -221,8 +204,6 @@ def programs(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
     Each is {index, keys: runs of the K cache that it read, outside: whether it left its tensors, steps: the maxima of
     its rows after each call of the student's softmax_step, in natural units}.
-
-    vLLM: none, vLLM has no labs
     """
     from minivllm_kernels import paged_decode
     from minivllm_kernels.tile_ops import LOG2E
@@ -306,10 +287,7 @@ def _noting_steps(parts: Parts, note: Callable[[Any], None]) -> Iterator[None]:
 
 
 def loads(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, int]:
-    """How many numbers of K and of V the decode kernel loads, masked ones not counted.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How many numbers of K and of V the decode kernel loads, masked ones not counted."""
     from minivllm_kernels.paged_decode import paged_decode, paged_decode_kernel
     from minivllm_kernels.tuning import ReadTuning
 

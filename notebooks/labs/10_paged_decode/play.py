@@ -18,10 +18,7 @@ from minivllm.lessons.lab10.observe import make_decode
 
 
 def softmax_rows(scores: list[float], tile: int) -> list[dict[str, Any]]:
-    """What an online softmax carries after each tile of scores, for `minivllm.course.notebook.table`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What an online softmax carries after each tile of scores, for `minivllm.course.notebook.table`."""
     from minivllm_kernels.reference import online_softmax_step
 
     state = (torch.full((1,), -torch.inf), torch.zeros(1), torch.zeros(1, 1))
@@ -54,8 +51,6 @@ def reads(
     """Which keys every program of a decode launch reads, found from the addresses that it touches.
 
     segments: None for one pass. starter: a student's file; None: the engine's own kernels.
-
-    vLLM: none, vLLM has no labs
     """
     from minivllm.course.grader.play import parts_of_file
     from minivllm_kernels import launch, paged_decode

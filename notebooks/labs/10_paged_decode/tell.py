@@ -37,10 +37,7 @@ LAYOUTS = {
 
 
 def expected_decode(case: Case) -> torch.Tensor:
-    """out float64[S, Hq, D] of a case, by the reference.
-
-    vLLM: none, vLLM has no labs
-    """
+    """out float64[S, Hq, D] of a case, by the reference."""
     from minivllm_kernels.reference import paged_decode
 
     made = make_decode(case)
@@ -51,18 +48,12 @@ def expected_decode(case: Case) -> torch.Tensor:
 
 
 def limit_of(case: Case) -> float:
-    """How far a number of `out` may be off.
-
-    vLLM: none, vLLM has no labs
-    """
+    """How far a number of `out` may be off."""
     return TOLERANCE[case["dtype"]]
 
 
 def segments_of(case: Case, seq_len: int) -> list[tuple[int, int]]:
-    """First key of every segment, and one behind its last; a segment without a key begins at seq_len or later.
-
-    vLLM: none, vLLM has no labs
-    """
+    """First key of every segment, and one behind its last; a segment without a key begins at seq_len or later."""
     keys = cdiv(seq_len, case["segments"] * case["tile"]) * case["tile"]
     return [(i * keys if keys else seq_len, min((i + 1) * keys, seq_len)) for i in range(case["segments"])]
 
@@ -71,10 +62,7 @@ def segments_of(case: Case, seq_len: int) -> list[tuple[int, int]]:
 
 
 def tell_case(case: Case, split: bool) -> str:
-    """A decode case in one line.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A decode case in one line."""
     query_heads, kv_heads = case["heads"]
     lens = case["lens"]
     rows = f"rows of {tell_list(lens)} keys" if len(lens) > 1 else f"one row of {count(lens[0], 'key')}"
@@ -87,10 +75,7 @@ def tell_case(case: Case, split: bool) -> str:
 
 
 def tell_spilled(outside: dict[str, list[int]]) -> str:
-    """Names of tensors, and how many numbers were written before and behind them.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Names of tensors, and how many numbers were written before and behind them."""
     told = []
     for name, counts in outside.items():
         sides = [f"{count(n, 'number')} {side}" for n, side in zip(counts, ("before", "behind"), strict=True) if n]
@@ -99,10 +84,7 @@ def tell_spilled(outside: dict[str, list[int]]) -> str:
 
 
 def tell_numbers(values: torch.Tensor) -> str:
-    """Numbers with four digits each.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Numbers with four digits each."""
     return " ".join(f"{value:.4g}" for value in values.reshape(-1).tolist())
 
 
@@ -113,8 +95,6 @@ def tell_programs(failure: Failure, case: Case, row: int, head: int, split: bool
     """Add to a failure where the keys of its row lie, and which of them its programs read. Gives a mark for that.
 
     In one pass also m after each tile, where the student's softmax_step was called; with segments, which kernel it is.
-
-    vLLM: none, vLLM has no labs
     """
     answer = ask.student("lab10.observe:programs", case | {"split": split})
     if answer.error is not None:

@@ -23,10 +23,7 @@ NOTHING = -13.0  # a log-probability so low that sums of float32 may lose it: as
 
 @cache
 def small_cases(name: str) -> tuple[Case, ...]:
-    """Batches for one function: those made by hand, the plainest first; then random ones, the smallest first.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Batches for one function: those made by hand, the plainest first; then random ones, the smallest first."""
     random = Random(f"lab 11 {name}")
     made: list[Case] = []
     for _ in range(40):
@@ -97,10 +94,7 @@ def _arguments(name: str, random: Random, num_rows: int, size: int) -> list[Any]
 
 
 def small_check(*names: str) -> Any:
-    """A check of functions alone, on small batches, against the engine's.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A check of functions alone, on small batches, against the engine's."""
 
     def run(ask: Ask) -> Outcome:
         outcome = Outcome()
@@ -172,20 +166,14 @@ def _changed(case: str, told: str, size: int) -> Failure:
 
 @cache
 def recorded_cases() -> tuple[tuple[str, Case, int], ...]:
-    """(name, batch, size): the 21 rows made by hand first.
-
-    vLLM: none, vLLM has no labs
-    """
+    """(name, batch, size): the 21 rows made by hand first."""
     hand = [(case["name"], case, 200 + len(case["rows"])) for case in load(repo_path(HAND)).workloads]
     more = load(repo_path(RECORDED)).workloads
     return tuple(hand + [(f"batch {number}", case, 1000 + number) for number, case in enumerate(more)])
 
 
 def check_recorded(ask: Ask) -> Outcome:
-    """Every recorded row has vLLM's distribution just before the draw, or vLLM's greedy token.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Every recorded row has vLLM's distribution just before the draw, or vLLM's greedy token."""
     outcome = Outcome()
     inputs = [without_results("sampler", case) for _, case, _ in recorded_cases()]
     answers = ask.student_many("lab11.observe:rows_processed", inputs)

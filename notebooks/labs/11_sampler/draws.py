@@ -18,10 +18,7 @@ SIZE = 1000  # tokens of equal probability
 
 
 def check_draws(ask: Ask) -> Outcome:
-    """Draws follow the probabilities, and a seed fixes a row's tokens, whatever stands beside it.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Draws follow the probabilities, and a seed fixes a row's tokens, whatever stands beside it."""
     outcome = Outcome()
     for own in (False, True):
         asked = {"probs": PROBS, "draws": 400 if own else 4000, "calls": 10 if own else 1, "own": own}
@@ -182,10 +179,7 @@ FORWARDS = (  # name, sampling of each row, discarded rows of each call, what ho
 
 
 def check_forward(ask: Ask) -> Outcome:
-    """Sampler.forward: whose token counts, and whose generator moves.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Sampler.forward: whose token counts, and whose generator moves."""
     outcome = Outcome()
     for name, sampling, discarded, wanted, judge in FORWARDS:
         asked = {"logits": ROW, "sampling": sampling, "discarded": discarded}

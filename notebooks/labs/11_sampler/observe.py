@@ -31,10 +31,7 @@ STEPS = {
 
 
 def step_alone(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, Any]:
-    """One function on a batch of logits. asked: name, logits, arguments. None stands for -inf.
-
-    vLLM: none, vLLM has no labs
-    """
+    """One function on a batch of logits. asked: name, logits, arguments. None stands for -inf."""
     name = asked["name"]
     logits = torch.tensor(asked["logits"], dtype=torch.float32)
     arguments = [
@@ -60,8 +57,6 @@ def rows_processed(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str,
     """A batch of recorded rows through `process`: a row's log-probabilities, or its greedy token.
 
     Where `process` is the engine's own, it calls the student's functions all the same.
-
-    vLLM: none, vLLM has no labs
     """
     states = [_state(index, sampling_params_of(row), row) for index, row in enumerate(asked["rows"])]
     logits = torch.tensor([row["logits"] for row in asked["rows"]], dtype=torch.float32)
@@ -102,10 +97,7 @@ def _state(index: int, params: SamplingParams, row: dict[str, Any]) -> CachedReq
 
 
 def counted(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[int]:
-    """How often each token was drawn. asked: probs of one row, draws (rows in a call), calls, own (a generator a row).
-
-    vLLM: none, vLLM has no labs
-    """
+    """How often a token was drawn. asked: probs of one row, draws (rows in a call), calls, own (a generator each)."""
     num_rows, probs = asked["draws"], torch.tensor(asked["probs"], dtype=torch.float32)
     draw = parts.get("random_sample", engine.random_sample)
     generators = {row: torch.Generator().manual_seed(1000 + row) for row in range(num_rows)} if asked["own"] else {}
@@ -121,8 +113,6 @@ def sequences(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[list[int]
     """What each row draws, call after call, from equal probabilities of many tokens.
 
     asked: seeds (of each row, None: none), default (the seed of the default generator), calls, size (tokens).
-
-    vLLM: none, vLLM has no labs
     """
     draw = parts.get("random_sample", engine.random_sample)
     generators = {
@@ -141,8 +131,6 @@ def forwarded(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[list[int]
     """What each row of a batch gets from Sampler.forward, call after call.
 
     asked: logits of one row, sampling of each row, discarded (a list of rows for each call).
-
-    vLLM: none, vLLM has no labs
     """
     sampler = parts.get("Sampler", engine.Sampler)(seed=3, device=CPU)
     logits = torch.tensor([asked["logits"]] * len(asked["sampling"]), dtype=torch.float32)

@@ -25,8 +25,6 @@ def probabilities(
     """What is drawn from, when everything has been applied. Temperature is 1 unless it is given.
 
     starter: a student's file; None: the engine's own parts. prompt, output: tokens that were said before.
-
-    vLLM: none, vLLM has no labs
     """
     recorded = {
         "sampling": {"temperature": 1.0, **sampling},
@@ -41,27 +39,18 @@ def probabilities(
 
 
 def kept(logits: Sequence[float], **how: Any) -> list[int]:
-    """The tokens that can still be drawn. how: as in `probabilities`.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The tokens that can still be drawn. how: as in `probabilities`."""
     return [token for token, share in enumerate(probabilities(logits, **how)) if share]
 
 
 def row(name: str, logits: Sequence[float], **how: Any) -> dict[str, str]:
-    """A row for `minivllm.course.notebook.table`: the probability of each token.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A row for `minivllm.course.notebook.table`: the probability of each token."""
     shares = probabilities(logits, **how)
     return {"": name} | {f"token {token}": f"{share:.2f}" if share else "-" for token, share in enumerate(shares)}
 
 
 def draws(seeds: Sequence[int | None], calls: int, starter: str | Path | None = None) -> list[list[int]]:
-    """What each row draws, call after call, from 100 equally likely tokens. seeds: None is a row without a seed.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What each row draws, call after call, from 100 equally likely tokens. seeds: None is a row without a seed."""
     parts = {} if starter is None else parts_of_file(Path(starter))
     asked = {"seeds": list(seeds), "default": 1, "calls": calls, "size": NUM_TOKENS}
     return observe_sampler.sequences(parts, asked, [])

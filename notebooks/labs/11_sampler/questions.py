@@ -15,10 +15,7 @@ MAX_TRIES = 2000
 
 
 def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]]:
-    """The rows as Markdown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The rows as Markdown, and the questions with their keys."""
     random = Random(f"lab 11 {seed}")
     cut, kept, _ = _draw(random, _make_cut, lambda probs: 2 <= len(probs) <= 5)
     bent, probs, shares = _draw(random, _make_bent, lambda probs: len(probs) >= 3)

@@ -18,18 +18,12 @@ SHOWN = 4  # tokens of a row that are shown
 
 
 def tell_numbers(row: Row) -> str:
-    """A row as text, to three digits.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A row as text, to three digits."""
     return " ".join("-inf" if value is None else f"{value:.3g}" for value in row)
 
 
 def first_wrong_row(wanted: list[Any], found: list[Any]) -> int | None:
-    """The first row that is not what it should be. Of tokens with equal values only their number counts.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The first row that is not what it should be. Of tokens with equal values only their number counts."""
     if len(wanted) != len(found):
         return 0
     for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
@@ -53,10 +47,7 @@ def _same_row(wanted: Row, found: Row) -> bool:
 
 
 def tell_rows(what: str, wanted: Any, found: Any) -> tuple[str, str]:
-    """Two rows that differ, or two greedy tokens, in words.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Two rows that differ, or two greedy tokens, in words."""
     if isinstance(wanted, list) and isinstance(found, list) and len(wanted) != len(found):
         return f"{len(wanted)} tokens in the row", f"{len(found)}"
     if not isinstance(wanted, list) or not isinstance(found, list):
@@ -74,10 +65,7 @@ def tell_rows(what: str, wanted: Any, found: Any) -> tuple[str, str]:
 
 
 def mark_of(answer: Any, failure: Failure | None, rows: Any, logits: list[Row]) -> str:
-    """ok, or what kind of wrong: which tokens are kept, not how large they are; of equal logits, how many.
-
-    vLLM: none, vLLM has no labs
-    """
+    """ok, or what kind of wrong: which tokens are kept, not how large they are; of equal logits, how many."""
     if failure is None:
         return "ok"
     if answer.error is not None:

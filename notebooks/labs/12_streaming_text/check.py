@@ -21,10 +21,7 @@ RULE = "the rules of the docstring, on the whole text"
 
 @cache
 def streams() -> tuple[Case, ...]:
-    """Outputs as bytes, the smallest first; some prompts end within a character. All of it is valid UTF-8.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Outputs as bytes, the smallest first; some prompts end within a character. All of it is valid UTF-8."""
     random = Random("lab 12.1")
     found: list[Case] = [
         {"prompt": [], "output": [b"a"]},
@@ -49,10 +46,7 @@ def streams() -> tuple[Case, ...]:
 
 
 def check_streams(ask: Ask) -> Outcome:
-    """Each token says the characters that it completes, and nothing else.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Each token says the characters that it completes, and nothing else."""
 
     def told(case: Case) -> str:
         prompt = f"after a prompt that ends with the bytes {case['prompt'][-1].hex(' ')}; " if case["prompt"] else ""
@@ -91,10 +85,7 @@ def _compare(
 
 @cache
 def searches() -> tuple[Case, ...]:
-    """Texts of which the last characters are new, with stop strings.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Texts of which the last characters are new, with stop strings."""
     random = Random("lab 12.2")
     table = [
         ("a", 1, ["a"], False),
@@ -116,10 +107,7 @@ def searches() -> tuple[Case, ...]:
 
 
 def check_searches(ask: Ask) -> Outcome:
-    """The right stop string, and the right place to cut.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The right stop string, and the right place to cut."""
 
     def told(case: Case) -> str:
         kept = ", include_in_output" if case["include"] else ""
@@ -144,10 +132,7 @@ def _tell_found(found: Any) -> str:
 
 @cache
 def requests() -> tuple[Case, ...]:
-    """Single requests: tokens, stop strings, and whether the core ends them at a stop token.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Single requests: tokens, stop strings, and whether the core ends them at a stop token."""
     random = Random("lab 12.3")
     table: list[tuple[list[bytes], list[str], int, bool, str | None]] = [
         ([b"a"], [], 0, False, None),
@@ -202,8 +187,6 @@ def expected_end(case: Case) -> dict[str, Any]:
 
     A stop string counts from the token after the first `min_tokens` on, and must end in text that is new and no text of
     those; the first of the list wins, at its first place.
-
-    vLLM: none, vLLM has no labs
     """
     returned: list[str | None] = []
     text, done = "", 0
@@ -235,10 +218,7 @@ def _first_stop(text: str, searched: int, stop: list[str]) -> tuple[str, int] | 
 
 
 def check_requests(ask: Ask) -> Outcome:
-    """Text and ids in the end, what stopped it, and what was shown on the way: never too much, never too little.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Text and ids in the end, what stopped it, and what was shown on the way: never too much, never too little."""
     outcome = Outcome()
     name = "lab12.observe:detokenized"
     for case, answer in zip(requests(), ask.student_many(name, list(requests())), strict=False):
@@ -321,10 +301,7 @@ def _tell_returned(returned: list[str | None], index: int) -> str:
 
 @cache
 def messages() -> tuple[Case, ...]:
-    """A core's messages about one to three requests. It does not know of stop strings, and goes on.
-
-    vLLM: none, vLLM has no labs
-    """
+    """A core's messages about one to three requests. It does not know of stop strings, and goes on."""
     random = Random("lab 12.4")
     found = []
     for index in range(NUM_RANDOM // 2):
@@ -359,10 +336,7 @@ def _messages_of(requests: list[Case], ends: dict[str, tuple[str, int | None]]) 
 
 
 def check_messages(ask: Ask) -> Outcome:
-    """After each message: what the caller gets, whom the core must abort, who is still open.
-
-    vLLM: none, vLLM has no labs
-    """
+    """After each message: what the caller gets, whom the core must abort, who is still open."""
     return _compare(ask, "lab12.observe:processed", messages(), _tell_messages, _tell_processed)
 
 
@@ -404,10 +378,7 @@ def _tell_part(key: str, value: list[Any]) -> str:
 
 
 def check_recorded(ask: Ask) -> Outcome:
-    """Requests of the real vLLM, token by token: text, ids and reasons are those that it gave its caller.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Requests of the real vLLM, token by token: text, ids and reasons are those that it gave its caller."""
     outcome = Outcome()
     for recorded in recorded_texts():
         case = _case_of(recorded)

@@ -19,10 +19,7 @@ MAX_TOKENS = 1000
 
 
 def streamed(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[str]:
-    """What ByteStream says at each token of an output. asked: prompt and output, lists of bytes.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What ByteStream says at each token of an output. asked: prompt and output, lists of bytes."""
     pieces = dict(enumerate([*asked["prompt"], *asked["output"]]))
     num_prompt = len(asked["prompt"])
     stream = parts.get("ByteStream", ByteStream)(pieces, list(range(num_prompt)), SamplingParams())
@@ -32,10 +29,7 @@ def streamed(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[str]:
 
 
 def searched(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[Any] | None:
-    """What check_stop_strings finds: [the string, the length that the text has then], or None.
-
-    vLLM: none, vLLM has no labs
-    """
+    """What check_stop_strings finds: [the string, the length that the text has then], or None."""
     search = parts.get("check_stop_strings", check_stop_strings)
     found = search(asked["text"], asked["new"], asked["stop"], asked["include"])
     if found is None:
@@ -49,8 +43,6 @@ def detokenized(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, An
 
     asked: pieces (bytes of each token), groups (how many come at once), stop, include, min_tokens, core (None, "stop":
     the core ends it at the last token). For each group: the stop string, and all the text that was shown so far.
-
-    vLLM: none, vLLM has no labs
     """
     result: dict[str, Any] = {}
     for delta in (True, False):
@@ -90,8 +82,6 @@ def processed(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
     asked: requests, {id, pieces, stop, include, min_tokens, only_final}; messages, lists of {id, token (its number in
     the output), finish (None, "stop", "length"), stop_reason}. For each message: the outputs, who is to be aborted, and
     who is still open.
-
-    vLLM: none, vLLM has no labs
     """
     pieces: dict[int, bytes] = {}
     first_id: dict[str, int] = {}

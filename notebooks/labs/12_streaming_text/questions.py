@@ -15,10 +15,7 @@ NUM_SHOWN = 2  # steps of the trace
 
 
 def questions(run: None, workload: None, seed: int) -> tuple[str, list[Question]]:
-    """The requests as Markdown, and the questions with their keys.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The requests as Markdown, and the questions with their keys."""
     random = Random(f"lab 12 {seed}")
     streamed = _draw(random, _make_streamed, _is_streamed)
     steps = observe_text.detokenized({}, streamed, [])["delta"]

@@ -22,18 +22,12 @@ KEPT = ("stop", "include_stop_str_in_output", "min_tokens", "stop_token_ids")
 
 @cache
 def recorded_texts() -> tuple[dict[str, Any], ...]:
-    """Each: name, sampling, prompt_bytes and output_bytes (hex, one for each token), text, finish_reason, stop_reason.
-
-    vLLM: none, vLLM has no labs
-    """
+    """Each: name, sampling, prompt_bytes and output_bytes (hex, one a token), text, finish_reason, stop_reason."""
     return tuple(json.loads(gzip.decompress(repo_path(FILE).read_bytes())))
 
 
 def make_texts() -> list[dict[str, Any]]:
-    """The same, from the recordings and the default model's tokenizer.
-
-    vLLM: none, vLLM has no labs
-    """
+    """The same, from the recordings and the default model's tokenizer."""
     from tokenizers import Tokenizer
 
     from minivllm.models.default_model import default_model_path

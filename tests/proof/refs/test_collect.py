@@ -154,14 +154,28 @@ def test_public_classes_and_boundaries_must_say_something(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize("name", ["minivllm/tools/queue.py", "minivllm/tools/__init__.py"])
-def test_a_module_or_a_package_may_say_none_for_its_classes(tmp_path: Path, name: str) -> None:
-    if name.endswith("queue.py"):
-        collect_code(tmp_path, '"""Tools.\n\nvLLM: none, vLLM has no tools\n"""', "minivllm/tools/__init__.py")
-        text = PUBLIC
-    else:
-        text = '"""Tools.\n\nvLLM: none, vLLM has no tools\n"""\n' + PUBLIC
-    kinds = [problem.kind for problem in collect_code(tmp_path, text, name).problems]
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("minivllm/core/queue.py", True),
+        ("minivllm/engine/sub/queue.py", True),
+        ("minivllm/llm.py", True),
+        ("kernels/queue.py", True),
+        ("minivllm/proof/queue.py", False),
+        ("minivllm/proof/core/queue.py", False),
+        ("minivllm/trace/llm.py", False),
+        ("minivllm/paths.py", False),
+        ("notebooks/core.py", False),
+    ],
+)
+def test_a_class_must_say_something_where_vllm_is_mirrored(tmp_path: Path, name: str, asked: bool) -> None:
+    kinds = [problem.kind for problem in collect_code(tmp_path, PUBLIC, name).problems]
+    assert kinds == ["class-without"] * 2 * asked + ["boundary-without"] * 2
+
+
+def test_a_module_may_say_none_for_its_classes(tmp_path: Path) -> None:
+    text = '"""Tools.\n\nvLLM: none, vLLM has no tools\n"""\n' + PUBLIC
+    kinds = [problem.kind for problem in collect_code(tmp_path, text, "minivllm/core/queue.py").problems]
     assert kinds == ["boundary-without", "boundary-without"]
 
 
@@ -172,9 +186,3 @@ def test_an_event_kind_must_say_something(world: Any) -> None:
     lines = (world.project / "minivllm/trace/events.py").read_text().split("\n")
     found = [(problem.kind, lines[int(problem.place.partition(":")[2]) - 1].split('"')[1]) for problem in problems]
     assert found == [("malformed", "schedule"), ("event-without", "table")]
-
-
-def test_only_the_class_of_a_known_event_is_covered_by_the_table(world: Any) -> None:
-    world.edit("minivllm/trace/events.py", 'tag="take"', 'tag="taken"')
-    (problem,) = collect(find_project(world.project)).problems
-    assert problem.kind == "class-without" and "Take" in problem.message
