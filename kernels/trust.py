@@ -1,13 +1,20 @@
-"""Whether somebody else may have written a file that is about to be run as code.
+"""Folders for what is run as code: made for their owner alone, and looked at before they are trusted.
 
 Owns: nothing.
-Interface: others_may_write.
-Must not know: what the file is.
+Interface: make_private, others_may_write.
+Must not know: what lies in them.
 """
 
 import os
 import stat
 from pathlib import Path
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and what is missing above it, that only its owner can open. What is there stays as it is."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def others_may_write(path: Path) -> str | None:

@@ -1,7 +1,7 @@
 """Where minivllm keeps what it fetches or makes: the default model, compiled kernels, wheels of vLLM.
 
 Owns: the names of these folders. All lie in one cache folder.
-Interface: cache_dir, default_model_dir, kernels_dir, vllm_wheels_dir name a folder; make_private makes one.
+Interface: cache_dir, default_model_dir, kernels_dir, vllm_wheels_dir name a folder.
 Must not know: what lies in them, or who asks.
 """
 
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from minivllm.errors import InputError
-from minivllm_kernels.trust import others_may_write
+from minivllm_kernels.trust import make_private, others_may_write
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 OUT_FOLDER = Path("traces/out")  # where commands write traces, from the folder that one stands in
@@ -46,13 +46,6 @@ def kernels_dir() -> Path:
 def vllm_wheels_dir() -> Path:
     """The wheels of vLLM that its source is read from."""
     return cache_dir() / "vllm-wheels"
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder, and what is missing above it, that only its owner can open. What is there stays as it is."""
-    if not folder.is_dir():
-        make_private(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _temporary() -> Path:

@@ -10,6 +10,7 @@ import pytest
 
 from minivllm import paths
 from minivllm.errors import InputError
+from minivllm_kernels.trust import make_private
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_a_user_nobody_knows() -> None:
 def test_what_is_made_is_for_its_owner_alone(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir(mode=0o755)
     folder = tmp_path / "there" / "cache" / "kernels"
-    paths.make_private(folder)
-    paths.make_private(folder)
+    make_private(folder)
+    make_private(folder)
     assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent, folder.parent.parent)] == [
         0o700,
         0o700,

@@ -25,7 +25,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from minivllm.errors import ModelError
-from minivllm.paths import DEFAULT_MODEL, cache_dir, default_model_dir, make_private
+from minivllm.paths import DEFAULT_MODEL, cache_dir, default_model_dir
+from minivllm_kernels.trust import make_private
 
 MANIFEST = "manifest.json"
 OTHER_MODEL = (

@@ -15,18 +15,20 @@ from minivllm.trace import Trace
 NUM_LAYERS = 2
 
 
-def watched(path: Any, name: str = "three", **watch: Any) -> Trace:
+def watched(path: Any, name: str = "three", backend: str = "torch", **watch: Any) -> Trace:
     settings = {"multiprocess": False, "trace_detail": 2, "trace_watch": TraceWatch(**watch), "trace": str(path)}
+    settings["attention_backend"] = backend
     with llm_of(name, **settings) as llm:
         generate(llm, name)
     return Trace.load(path)
 
 
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+@pytest.fixture(scope="module", params=["torch", "fast"])
+def trace(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Trace:
     path = tmp_path_factory.mktemp("watched") / "trace.jsonl"
     return watched(
         path,
+        backend=request.param,
         steps=(1, 3),
         layers=(1,),
         positions=tuple(range(60)),

