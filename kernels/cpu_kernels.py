@@ -53,15 +53,16 @@ class CpuKernels:
 
         vLLM: _custom_ops.py::fused_add_rms_norm
         """
-        _check("x", x, self.dtype)
-        _check("weight", weight, self.dtype)
-        if residual is not None:
-            _check("residual", residual, self.dtype)
-        if weight.shape != x.shape[1:] or (residual is not None and residual.shape != x.shape):
+        rows, size = x.shape
+        if residual is None:
+            _check(self.dtype, x=x, weight=weight)
+        else:
+            _check(self.dtype, x=x, weight=weight, residual=residual)
+        if weight.numel() != size or (residual is not None and residual.numel() != rows * size):
             raise TypeError(f"x {_shape(x)}, weight {_shape(weight)} and residual {_shape(residual)} don't fit.")
         out = torch.empty_like(x)
         added = None if residual is None else residual.data_ptr()
-        self._library.rms_norm(out.data_ptr(), added, x.data_ptr(), weight.data_ptr(), *x.shape, eps)
+        self._library.rms_norm(out.data_ptr(), added, x.data_ptr(), weight.data_ptr(), rows, size, eps)
         return out
 
     def rotary_embedding(
@@ -73,11 +74,10 @@ class CpuKernels:
 
         vLLM: _custom_ops.py::rotary_embedding
         """
-        _check("x", x, self.dtype, packed=1)
-        _check("positions", positions, torch.int64)
-        _check("cos", cos, self.dtype)
-        _check("sin", sin, self.dtype)
-        if heads * head_size > x.shape[1] or positions.shape[0] != x.shape[0] or cos.shape[1] * 2 != head_size:
+        tokens, width = x.shape
+        _check(self.dtype, 1, x=x, cos=cos, sin=sin)
+        _check(torch.int64, positions=positions)
+        if heads * head_size > width or positions.numel() != tokens or cos.shape[1] * 2 != head_size:
             raise TypeError(
                 f"x {_shape(x)}, positions {_shape(positions)} and cos {_shape(cos)} don't fit {heads} heads of "
                 f"{head_size}."
@@ -88,7 +88,7 @@ class CpuKernels:
             positions.data_ptr(),
             cos.data_ptr(),
             sin.data_ptr(),
-            x.shape[0],
+            tokens,
             heads,
             head_size,
         )
@@ -98,7 +98,7 @@ class CpuKernels:
 
         vLLM: model_executor/layers/activation.py::SiluAndMul
         """
-        _check("x", x, self.dtype)
+        _check(self.dtype, x=x)
         rows, size = x.shape[0], x.shape[1] // 2
         out = x.new_empty(rows, size)
         self._library.silu_and_mul(out.data_ptr(), x.data_ptr(), rows, size)
@@ -112,12 +112,12 @@ class CpuKernels:
 
         vLLM: _custom_ops.py::reshape_and_cache
         """
-        _check("key", key, self.dtype, packed=2)
-        _check("value", value, self.dtype, packed=2)
-        _check("kv_cache", kv_cache, self.dtype)
-        _check("slots", slots, torch.int64)
+        _check(self.dtype, kv_cache=kv_cache)
+        _check(self.dtype, 2, key=key, value=value)
+        _check(torch.int64, slots=slots)
         _, _, block_size, heads, size = kv_cache.shape
-        if key.shape[1:] != (heads, size) or value.shape != key.shape or slots.shape[0] > key.shape[0]:
+        tokens = slots.numel()
+        if len(key) < tokens or key.shape[1:] != (heads, size) or value.shape != key.shape:
             raise TypeError(
                 f"key {_shape(key)}, value {_shape(value)} and slots {_shape(slots)} don't fit a cache "
                 f"{_shape(kv_cache)}."
@@ -129,7 +129,7 @@ class CpuKernels:
             value.data_ptr(),
             value.stride(0),
             slots.data_ptr(),
-            slots.shape[0],
+            tokens,
             block_size,
             heads,
             size,
@@ -151,15 +151,13 @@ class CpuKernels:
 
         vLLM: _custom_ops.py::cpu_attention_with_kv_cache
         """
-        _check("query", query, self.dtype, packed=2)
-        _check("out", out, self.dtype, packed=2)
-        _check("kv_cache", kv_cache, self.dtype)
-        _check("starts", starts, torch.int32)
-        _check("seq_lens", seq_lens, torch.int32)
-        _check("block_table", block_table, torch.int32, packed=1)
+        _check(self.dtype, kv_cache=kv_cache)
+        _check(self.dtype, 2, query=query, out=out)
+        _check(torch.int32, starts=starts, seq_lens=seq_lens)
+        _check(torch.int32, 1, block_table=block_table)
         _, _, block_size, kv_heads, size = kv_cache.shape
-        rows = seq_lens.shape[0]
-        if query.shape[2] != size or out.shape != query.shape or not starts.shape[0] - 1 == rows == len(block_table):
+        rows = seq_lens.numel()
+        if query.shape[2] != size or out.numel() != query.numel() or not starts.numel() - 1 == rows == len(block_table):
             raise TypeError(
                 f"query {_shape(query)}, out {_shape(out)}, starts {_shape(starts)}, seq_lens {_shape(seq_lens)} and "
                 f"block_table {_shape(block_table)} don't fit a cache {_shape(kv_cache)}."
@@ -183,19 +181,22 @@ class CpuKernels:
         )
 
 
-def _check(name: str, tensor: torch.Tensor, dtype: torch.dtype, packed: int | None = None) -> None:
+def _check(dtype: torch.dtype, packed: int | None = None, **tensors: torch.Tensor) -> None:
     """packed: the last dimensions that must have no gaps; None: all."""
-    if packed is None:
-        whole = tensor.is_contiguous()
-    else:
-        whole = tensor.stride(-1) == 1 and (
-            packed == 1 or tensor.shape[-2] == 1 or tensor.stride(-2) == tensor.shape[-1]
-        )
-    if tensor.dtype is dtype and tensor.is_cpu and whole:
-        return
-    found = f"{tensor.dtype} on {tensor.device}, {_shape(tensor)} with strides {list(tensor.stride())}"
-    gaps = "it" if packed is None else f"its last {packed} dimensions"
-    raise TypeError(f"{name} is {found}. The kernel reads {dtype} on the CPU, with no gaps in {gaps}.")
+    for tensor in tensors.values():
+        if tensor.dtype is dtype and tensor.is_cpu and (tensor.is_contiguous() or _is_packed(tensor, packed)):
+            continue
+        name = next(name for name, given in tensors.items() if given is tensor)
+        found = f"{tensor.dtype} on {tensor.device}, {_shape(tensor)} with strides {list(tensor.stride())}"
+        gaps = "it" if packed is None else f"its last {packed} dimensions"
+        raise TypeError(f"{name} is {found}. The kernel reads {dtype} on the CPU, with no gaps in {gaps}.")
+
+
+def _is_packed(tensor: torch.Tensor, dimensions: int | None) -> bool:
+    if dimensions is None:
+        return False
+    strides, size = tensor.stride(), tensor.shape[-1]
+    return strides[-1] == 1 and (dimensions == 1 or strides[-2] == size)
 
 
 def _shape(tensor: torch.Tensor | None) -> list[int] | None:

@@ -11,7 +11,6 @@ told in one line.
 """
 
 import ctypes
-import functools
 import hashlib
 import json
 import logging
@@ -96,7 +95,6 @@ def _refuse_foreign(path: Path) -> None:
         raise _ForeignError(problem)
 
 
-@functools.cache
 def _fingerprint(compiler: tuple[str, ...], defines: tuple[str, ...]) -> str:
     """Changes with the source, the flags, the compiler's command and version, and the processor: a cache folder may
     serve many machines."""

@@ -23,6 +23,7 @@ class AttentionBackend(ABC):
     """
 
     name: str
+    fallback: str | None = None  # why "auto" took this one and not a faster one, in words
 
     def __init__(self, num_heads: int, num_kv_heads: int, head_size: int, block_size: int) -> None:
         self.num_heads = num_heads

@@ -122,6 +122,7 @@ class EngineCore:
             dtype=str(worker.dtype).removeprefix("torch."),
             device=str(worker.device),
             attention_backend=worker.backend.name,
+            attention_fallback=worker.backend.fallback,
         )
 
     # ------------------------------------------------------------------ start-up

@@ -162,3 +162,4 @@ class EngineCoreReadyResponse(msgspec.Struct):
     dtype: str
     device: str
     attention_backend: str
+    attention_fallback: str | None = None  # why it is not the fastest for this device

@@ -2,7 +2,7 @@
 
 Owns: the list of checks. Each says what it found, and is `ok`, `--` (something optional is missing) or `FAIL` (the
 engine can't run without it).
-Must not know: the engine; it looks at the machine.
+Must not know: the engine, but for which attention backend it would choose; it looks at the machine.
 """
 
 import argparse
@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from minivllm.errors import InputError
 from minivllm.paths import cache_dir
-from minivllm_kernels.compiler import find_compiler
+from minivllm_kernels.compiler import compiler_version, find_compiler
 
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_VERSIONS = {
@@ -57,6 +58,7 @@ def examine() -> list[Finding]:
         _sockets,
         _default_model,
         _compiler,
+        _attention,
         _accelerators,
         _browser,
     ]
@@ -128,7 +130,10 @@ def _default_model() -> list[Finding]:
         from minivllm.models.default_model import describe
     except ModuleNotFoundError as error:
         return [Finding("default model", "--", f"needs the package {error.name}", INSTALL)]
-    model = describe()
+    try:
+        model = describe()
+    except InputError as error:  # no folder for it
+        return [Finding("default model", "--", "there is no cache folder", str(error))]
     if model["present"]:
         return [Finding("default model", "ok", f"{model['name']} in {model['path']}")]
     folder = _nearest_existing(cache_dir())
@@ -149,11 +154,26 @@ def _nearest_existing(path: Path) -> Path:
 
 def _compiler() -> list[Finding]:
     """What compiles kernels/cpu_kernels.c."""
-    compiler = find_compiler()
-    if compiler is not None:
-        return [Finding("C compiler", "ok", f"{shutil.which(compiler)}: the fast kernels for the CPU")]
-    remedy = "install gcc or clang; without one, plain torch does the same, several times slower"
-    return [Finding("C compiler", "--", "none found", remedy)]
+    named, compiler = os.environ.get("CC"), find_compiler()
+    if compiler is None:
+        remedy = "install gcc or clang; without one, plain torch does the same, several times slower"
+        return [Finding("C compiler", "--", "none found", remedy)]
+    found = f"{shutil.which(compiler[0])} ({compiler_version(compiler) or 'of unknown version'})"
+    if named and " ".join(compiler) != " ".join(named.split()):
+        return [Finding("C compiler", "ok", found, f"CC={named} is no program that can be found, and was passed over")]
+    return [Finding("C compiler", "ok", found)]
+
+
+def _attention() -> list[Finding]:
+    """Which backend a run would really get: the kernels are compiled, loaded and tried."""
+    try:
+        from minivllm.attention.selector import auto_backend
+    except ModuleNotFoundError:
+        return []  # reported with the packages
+    found = auto_backend()
+    if found in ("fast", "triton"):
+        return [Finding("attention", "ok", f"{found}, with attention_backend='auto'")]
+    return [Finding("attention", "--", found, "mend that; until then runs take plain torch, several times slower")]
 
 
 def _accelerators() -> list[Finding]:

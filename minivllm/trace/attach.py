@@ -78,7 +78,7 @@ class CallerTrace:
             config.resolved(ready.max_model_len),
             model_config,
             num_gpu_blocks=ready.num_gpu_blocks,
-            ran_as={"dtype": ready.dtype, "device": ready.device, "attention_backend": ready.attention_backend},
+            ran_as=_ran_as(ready),
         )
         core = getattr(client, "engine_core", None)
         meeting = CallerSide(self.config.trace) if core is None and self.deterministic else None
@@ -192,6 +192,12 @@ def _header(process: Process, config: Any, model_config: Any, num_gpu_blocks: in
             **({} if clock == "logical" else _started()),
         },
     )
+
+
+def _ran_as(ready: Any) -> dict[str, str]:
+    """What "auto" became; and why it is not the fast backend, where that could not be had."""
+    found = {"dtype": ready.dtype, "device": ready.device, "attention_backend": ready.attention_backend}
+    return found if ready.attention_fallback is None else {**found, "attention_fallback": ready.attention_fallback}
 
 
 def _without_folder(spec: str) -> str:

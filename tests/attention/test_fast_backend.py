@@ -11,7 +11,7 @@ from paged_driver import common_metadata
 
 from minivllm.attention.backend import AttentionBackend
 from minivllm.attention.fast_backend import FastBackend
-from minivllm.attention.selector import get_attn_backend
+from minivllm.attention.selector import auto_backend, get_attn_backend
 from minivllm.boundary import boundaries
 from minivllm.errors import InputError
 
@@ -94,19 +94,31 @@ def test_what_it_does_not_know_is_said_and_auto_takes_torch(changes: dict, reaso
 
 
 @pytest.mark.parametrize(("compiler", "reason"), [(None, "there is no C compiler"), ("false", "made no library")])
-def test_without_a_compiler_that_works_auto_takes_torch(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str | None, reason: str
+def test_without_a_compiler_that_works_auto_takes_torch_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    compiler: str | None,
+    reason: str,
 ) -> None:
     monkeypatch.setenv("MINIVLLM_CACHE", str(tmp_path))
-    monkeypatch.setattr("minivllm_kernels.cpu_kernels.find_compiler", lambda: compiler)
+    monkeypatch.setattr("minivllm_kernels.library.find_compiler", lambda: compiler and (compiler,))
     with pytest.raises(InputError, match=reason):
         get_attn_backend("fast", "cpu", **SHAPES)
-    assert get_attn_backend("auto", "cpu", **SHAPES).name == "torch"
+    assert caplog.records == []
+    backend = get_attn_backend("auto", "cpu", **SHAPES)
+    assert backend.name == "torch" and reason in backend.fallback
+    (record,) = caplog.records
+    assert "takes torch" in record.getMessage() and reason in record.getMessage()
+    assert reason in auto_backend()
+    assert get_attn_backend("torch", "cpu", **SHAPES).fallback is None, "it was asked for"
 
 
 def test_a_fresh_cache_folder_gets_one_library_a_number_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MINIVLLM_CACHE", str(tmp_path))
     for dtype in (torch.float32, torch.bfloat16, torch.float32):
-        assert get_attn_backend("fast", "cpu", **SHAPES, dtype=dtype).name == "fast"
+        backend = get_attn_backend("fast", "cpu", **SHAPES, dtype=dtype)
+        assert backend.name == "fast" and backend.fallback is None
     kernels = tmp_path / "kernels"
-    assert len(list(kernels.glob("cpu-kernels-*.so"))) == len(list(kernels.iterdir())) == 2
+    assert len(list(kernels.glob("cpu-kernels-*.so"))) == len(list(kernels.glob("cpu-kernels-*.json"))) == 2
+    assert len(list(kernels.iterdir())) == 4

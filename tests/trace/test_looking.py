@@ -8,8 +8,8 @@ from tiny_models import tiny_model
 from minivllm import LLM, SamplingParams
 from minivllm.config import TraceWatch
 
-STARTS = ["Once upon a time", "The capital of France is", "In 1905,", "def add(a, b):", "My favourite food", "Dear Sir,"]
-STARTS += ["Water boils at", "The quick brown fox"]
+STARTS = ["Once upon a time", "The capital of France is", "In 1905,", "def add(a, b):", "My favourite food"]
+STARTS += ["Dear Sir,", "Water boils at", "The quick brown fox"]
 PROMPTS = [f"{lead}{start}" for start in STARTS for lead in ("", "Hello. ", "He said: ", "1. ", "Yes! ")]
 EVERYTHING = TraceWatch(layers=(0, 1), positions=(0, 1, 5), kv_heads=(0,), early_layers=(0, 1), weights_on=(0, 3))
 
@@ -29,9 +29,7 @@ def tokens(model: str | None, detail: int | None, folder: Path, prompts: list, m
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("backend", ["auto", "torch"])
-def test_forty_prompts_of_the_default_model(
-    backend: str, dtype: str, default_model_path: Path, tmp_path: Path
-) -> None:
+def test_forty_prompts_of_the_default_model(backend: str, dtype: str, default_model_path: Path, tmp_path: Path) -> None:
     assert len(PROMPTS) == 40
     settings = {"attention_backend": backend, "dtype": dtype, "device": "cpu", "max_num_batched_tokens": 128}
     expected = tokens(None, None, tmp_path, PROMPTS, 6, **settings)
@@ -41,9 +39,10 @@ def test_forty_prompts_of_the_default_model(
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("backend", ["fast", "torch", "reference", "triton"])
 def test_every_backend(backend: str, dtype: str, tmp_path: Path) -> None:
-    prompts = [{"prompt_token_ids": [5 + 7 * i % 300, *range(9, 9 + 3 * i)]} for i in range(6)]
+    size = 2 if backend == "triton" else 6  # its interpreter is slow
+    prompts = [{"prompt_token_ids": [5 + 7 * i % 300, *range(9, 9 + 3 * i)]} for i in range(size)]
     model = str(tiny_model(dtype=dtype))
     settings = {"attention_backend": backend, "device": "cpu", "block_size": 16, "num_gpu_blocks_override": 40}
-    expected = tokens(model, None, tmp_path, prompts, 5, **settings)
+    expected = tokens(model, None, tmp_path, prompts, size, **settings)
     for detail in (0, 1, 2):
-        assert tokens(model, detail, tmp_path, prompts, 5, **settings) == expected
+        assert tokens(model, detail, tmp_path, prompts, size, **settings) == expected

@@ -8,6 +8,8 @@ import platform
 from importlib import metadata
 from typing import Any
 
+from minivllm.attention.selector import auto_backend
+
 PACKAGES = ("torch", "transformers", "numpy", "msgspec", "pyzmq", "tokenizers")
 
 
@@ -28,6 +30,7 @@ def machine_facts() -> dict[str, Any]:
         "memory_gb": round(int(memory.split()[0]) / 1e6, 1) if memory else None,
         "system": platform.system(),
         "python": platform.python_version(),
+        "attention_backend": auto_backend(),
         "versions": {name: _version(name) for name in PACKAGES},
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }

@@ -69,10 +69,12 @@ def make_page(folder: Path) -> str:
 def _machine(result: Result) -> str:
     facts = result["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
+    backend = facts.get("attention_backend", "fast")  # older results don't say: they were looked at
+    slow = "" if backend == "fast" else f" Attention: {backend}."
     return (
         "## The machine\n\n"
         f"{facts['processor']}, {facts['cores']} cores, {facts['memory_gb']} GB; {', '.join(facts['instructions'])}. "
-        f"Python {facts['python']}, {versions}. Threads: {result['settings']['threads']}.\n"
+        f"Python {facts['python']}, {versions}. Threads: {result['settings']['threads']}.{slow}\n"
     )
 
 
