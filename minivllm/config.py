@@ -104,6 +104,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     trace_clock: TraceClock = "monotonic"
     trace_watch: TraceWatch = TraceWatch()  # what detail 2 looks at
     parts: dict[str, str] = {}  # components taken from elsewhere, see parts.py
+    # look at slots, positions, block tables and lengths before the kernels do, once a step; parts bring it with them
+    check_steps: bool = msgspec.field(default_factory=lambda: os.environ.get("MINIVLLM_CHECK", "0") not in ("", "0"))
 
     def __post_init__(self) -> None:
         for field in ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes"):
@@ -174,6 +176,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             "enable_chunked_prefill",
             "scheduler_reserve_full_isl",
             "skip_tokenizer_init",
+            "check_steps",
         ):
             if not isinstance(getattr(self, field), bool):
                 raise InputError(f"{field}={getattr(self, field)!r} must be True or False.")

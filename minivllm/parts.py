@@ -43,6 +43,10 @@ SEAMS = {
     "reduce_segments_kernel": "minivllm_kernels.paged_decode:reduce_segments_kernel",
 }
 
+# the seams whose work decides which places of the cache a kernel reads and writes
+BEFORE_KERNELS = {"decoder", "read_request", "extend_block_hashes", "scheduler", "check_stop", "kv_cache_manager"}
+BEFORE_KERNELS |= {"block_pool", "free_queue", "flatten", "input_batch", "sampler"}
+
 
 def load_part(seam: str, parts: Mapping[str, str]) -> Any:
     """The class or function for a seam: the one that `parts` names, or the engine's own.

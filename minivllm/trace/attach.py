@@ -170,6 +170,7 @@ def _header(process: Process, config: Any, model_config: Any, num_gpu_blocks: in
     settings = msgspec.to_builtins(config)
     model = msgspec.to_builtins(model_config)
     paths = {name: settings.pop(name) for name in PATH_SETTINGS}
+    settings.pop("check_steps")  # it changes no run, and parts say it for themselves
     clock, detail, watch = (settings.pop(f"trace_{name}") for name in ("clock", "detail", "watch"))
     return new_header(
         clock,

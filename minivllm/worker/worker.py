@@ -20,6 +20,7 @@ from minivllm.models.model_config import ModelConfig
 from minivllm.models.registry import choose_model
 from minivllm.parts import load_part
 from minivllm.worker.model_runner import ModelRunner
+from minivllm.worker.step_check import CheckedModelRunner, needs_check
 
 logger = logging.getLogger(__name__)
 
@@ -84,14 +85,15 @@ class Worker:
         try:
             if not isinstance(self.model, self.model_class):  # here, since it has tables of max_model_len rows
                 self.model = self.model_class(self.model, self.backend.kernels, config.max_model_len)
-            self.model_runner = ModelRunner(
+            runner_class = CheckedModelRunner if needs_check(config) else ModelRunner
+            self.model_runner = runner_class(
                 config,
                 self.model_config,
                 self.model,
                 self.backend,
-                num_blocks,
-                self.dtype,
-                self.device,
+                num_blocks=num_blocks,
+                dtype=self.dtype,
+                device=self.device,
                 input_batch_class=part("input_batch"),
                 flatten_rows=part("flatten"),
                 sampler_class=part("sampler"),

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from faults import fault
 from tiny_models import tiny_model
 
-from minivllm import LLM, SamplingParams, doctor
+from minivllm import LLM, SamplingParams
+from minivllm.proof import doctor
 from minivllm.trace import load
 
 PROMPT = {"prompt_token_ids": [5, 6, 7]}
@@ -19,6 +21,12 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "/bin/true made no library of cpu_kernels.c"
 
 
+@fault(
+    "Memory and kernels",
+    "the kernels can't be compiled",
+    how="`CC=/bin/true` and an empty cache, in one process and in two",
+    then="the run takes attention_backend torch and is right; one line says why, and so does the trace's header",
+)
 @pytest.mark.parametrize("multiprocess", [False, True])
 def test_the_run_and_its_trace_say_so(
     multiprocess: bool, broken: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture

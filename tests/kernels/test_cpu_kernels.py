@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from faults import fault
 
 from minivllm.paths import kernels_dir
 from minivllm_kernels import library
@@ -133,6 +134,12 @@ def test_one_wrong_number_is_noticed(kernel: str, kernels: CpuKernels, monkeypat
     assert self_test(kernels) == kernel
 
 
+@fault(
+    "Memory and kernels",
+    "a compiler that compiles something else than was written",
+    how="a comparison in the C source is changed",
+    then="the kernels are tried after loading, and not used; the reason names the one that is off",
+)
 def test_a_compiler_that_compiles_something_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = library.SOURCE.read_text()
     wrong = text.replace("if (slots[t] < 0) continue;", "if (slots[t] < 5) continue;")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from faults import fault
 
 from minivllm_kernels import library
 from minivllm_kernels.compiler import find_compiler
@@ -116,6 +117,12 @@ def a_number(record: Path, made: Path) -> None:
     record.write_text(json.dumps({"library": 3, "sha256": 4}))
 
 
+@fault(
+    "Memory and kernels",
+    "a compiled kernel in the cache is damaged",
+    how="the library cut, empty, overwritten or gone; its record no JSON, a list, or of wrong types",
+    then="one line; it is compiled again, once",
+)
 @pytest.mark.parametrize("damage", [cut, emptied, garbage, gone, no_json, a_list, a_number])
 def test_a_damaged_entry_is_made_again_once(
     damage, cache: Cache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +186,13 @@ def owned_library(cache: Cache) -> None:
     os.chown(entry(cache)[1], 65534, 65534)
 
 
+@fault(
+    "Memory and kernels",
+    "a compiled kernel that somebody else may have written",
+    how="code is planted under the right name, with a right record; folder or file belongs to another user, can be "
+    "written by others, or is a link",
+    then="it is not run; one line; the kernels are compiled for this process alone",
+)
 @pytest.mark.parametrize("trick", [open_folder, open_library, open_record, linked, owned_folder, owned_library])
 def test_what_others_may_have_written_is_not_run(
     trick, cache: Cache, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -254,7 +268,13 @@ def test_another_version_of_the_compiler_is_another_entry(cache: Cache, monkeypa
     assert len(list(cache.glob("*.json"))) == 2
 
 
-def test_two_processes_at_once(cache: Cache) -> None:
+@fault(
+    "Memory and kernels",
+    "four processes compile the kernels at once",
+    how="four processes, an empty cache",
+    then="each gets its kernels; one entry is left",
+)
+def test_four_processes_at_once(cache: Cache) -> None:
     code = (
         "import sys; from pathlib import Path; from minivllm_kernels import library; "
         f"library.SOURCE = Path({str(library.SOURCE)!r}); "
