@@ -10,6 +10,7 @@ PYTHON ?=
 TORCH_INDEX ?=
 EXTRAS := engine,test,docs,tested
 VLLM_ENV := .vllm-env
+MINUTES := 30
 PROMPT :=
 ARGS :=
 export PROMPT
@@ -28,7 +29,7 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test lint mutants vllm-env kernels-full labs-full traces refs notebooks docs screenshots format clean distclean reinstall
+.PHONY: help setup trace test lint soak mutants vllm-env kernels-full labs-full traces refs notebooks docs screenshots format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
@@ -37,6 +38,7 @@ help: ## this list
 	@echo "Settings, written behind the target:"
 	@echo '  PROMPT="..."      the prompt of make trace'
 	@echo '  ARGS="..."        more arguments: for minivllm trace (make trace) or for pytest (make test)'
+	@echo "  MINUTES=3         how long make soak runs; 30 unless you say so"
 	@echo "  PYTHON=python3.12 the Python that .venv is made with; it must be 3.11 or newer"
 	@echo "  TORCH_INDEX=URL   one more package index to take torch from. On Linux the plain index gives the CUDA build"
 	@echo "                    (several GB); without a GPU: TORCH_INDEX=$(CPU_INDEX)"
@@ -53,6 +55,9 @@ test: lint ## lint, then all tests
 lint: $(STAMP) ## ruff, and the rules of which layer may import which
 	@$(PY) -m ruff check .
 	@$(PY) $(VENV)/bin/lint-imports --no-logo
+
+soak: $(STAMP) ## engines made, used, abused and ended at random, for half an hour, or MINUTES=3
+	@$(PY) tests/soak.py --minutes $(MINUTES) $(ARGS)
 
 mutants: $(STAMP) ## plant every wrong edit of tests/mutants in turn, and see that the tests notice (a quarter of an hour)
 	@$(PY) tests/mutants/run.py $(ARGS)
