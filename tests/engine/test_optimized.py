@@ -25,8 +25,8 @@ def say(call):
         said.append(f"{type(error).__name__}: {error}")
 
 for bad in ({"block_size": 0}, {"max_num_seqs": -1}, {"parts": {"moon": "x:y"}},
-            {"parts": {"sampler": "no.such:Thing"}}, {"num_gpu_blocks_override": 1}, {"max_model_len": 10**9}, {"colour": 1},
-            {"dtype": "float7"}):
+            {"parts": {"sampler": "no.such:Thing"}}, {"num_gpu_blocks_override": 1},
+            {"max_model_len": 10**9}, {"colour": 1}, {"dtype": "float7"}):
     say(lambda: LLM(folder, **{"multiprocess": False, **settings, **bad}))
 for multiprocess in (False, True):
     with LLM(folder, multiprocess=multiprocess, **settings) as llm:
