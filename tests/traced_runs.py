@@ -18,7 +18,13 @@ from minivllm.trace.recorder import Frame
 from minivllm.trace.schema import Process, new_header
 from minivllm.trace.store import Part
 
-SMALL = {"block_size": 4, "num_gpu_blocks_override": 41, "max_model_len": 120, "max_num_batched_tokens": 64}
+SMALL = {
+    "dtype": "float32",
+    "block_size": 4,
+    "num_gpu_blocks_override": 41,
+    "max_model_len": 120,
+    "max_num_batched_tokens": 64,
+}
 PROMPTS = ["The dog sleeps", "A cache keeps what was computed before", "the fox runs home"]
 
 

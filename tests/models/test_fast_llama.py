@@ -83,7 +83,7 @@ PARAMS = [
 
 
 def answers(folder: Path, **settings: Any) -> list[Any]:
-    settings = {"multiprocess": False, "max_num_batched_tokens": 32, "max_num_seqs": 4, **settings}
+    settings = {"dtype": "float32", "multiprocess": False, "max_num_batched_tokens": 32, "max_num_seqs": 4, **settings}
     with LLM(str(folder), **settings) as llm:
         return [output.outputs[0] for output in llm.generate(PROMPTS, PARAMS, use_tqdm=False)]
 

@@ -70,7 +70,7 @@ def test_numbers_are_numbers_and_switches_are_switches(field: dict[str, int]) ->
 def test_a_cpu_keeps_its_memory_and_the_context_fits_in_it() -> None:
     # so long a context that 256 MiB do not hold it: 2 layers, 2 heads of 16, K and V, float32 are 512 bytes a token
     folder = str(tiny_model(max_position_embeddings=2**20))
-    with LLM(folder, multiprocess=False, device="cpu", max_num_seqs=1) as llm:
+    with LLM(folder, dtype="float32", multiprocess=False, device="cpu", max_num_seqs=1) as llm:
         ready = llm.llm_engine.engine_core.ready
         assert ready.num_gpu_blocks * 16 * 512 == CPU_KV_CACHE_BYTES
         assert ready.max_model_len == (ready.num_gpu_blocks - 1) * 16 < 2**20

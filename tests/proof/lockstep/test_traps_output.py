@@ -20,7 +20,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=4)
 @pytest.fixture
 def llm() -> Iterator[LLM]:
     """One for each test: some drive it by hand."""
-    with LLM(str(tiny_model()), multiprocess=False, device="cpu") as llm:
+    with LLM(str(tiny_model()), dtype="float32", multiprocess=False, device="cpu") as llm:
         yield llm
 
 
@@ -114,7 +114,8 @@ def test_the_callers_table_knows_a_request_before_the_core_does(llm: LLM) -> Non
 
 
 def test_a_step_without_outputs_says_nothing() -> None:
-    with LLM(str(tiny_model()), multiprocess=False, device="cpu", max_num_batched_tokens=4, max_num_seqs=4) as llm:
+    settings = {"dtype": "float32", "device": "cpu", "max_num_batched_tokens": 4, "max_num_seqs": 4}
+    with LLM(str(tiny_model()), multiprocess=False, **settings) as llm:
         engine = llm.llm_engine
         engine.add_request("long", engine.input_processor.render_cmpl([5] * 10), GREEDY)
         core = engine.engine_core.engine_core

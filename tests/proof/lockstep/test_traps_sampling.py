@@ -26,7 +26,7 @@ def processed(states: list[CachedRequestState], *logits: list[float]) -> tuple[t
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
-    with LLM(str(tiny_model()), multiprocess=False, device="cpu") as llm:
+    with LLM(str(tiny_model()), dtype="float32", multiprocess=False, device="cpu") as llm:
         yield llm
 
 

@@ -171,7 +171,7 @@ def test_sampling_parameters_are_laid_out_again_only_when_rows_change() -> None:
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
-    with LLM(str(tiny_model()), multiprocess=False, device="cpu", max_num_batched_tokens=16) as llm:
+    with LLM(str(tiny_model()), dtype="float32", multiprocess=False, device="cpu", max_num_batched_tokens=16) as llm:
         yield llm
 
 
@@ -196,7 +196,7 @@ def test_a_step_is_executed_once_and_then_sampled(llm: LLM) -> None:
 def test_a_chunk_draws_nothing_from_a_seeded_request(llm: LLM) -> None:
     params = SamplingParams(temperature=1.0, seed=11, max_tokens=8)
     (chunked,) = llm.generate([list(range(10, 50))], params, use_tqdm=False)
-    with LLM(str(tiny_model()), multiprocess=False, device="cpu") as unchunked_llm:
+    with LLM(str(tiny_model()), dtype="float32", multiprocess=False, device="cpu") as unchunked_llm:
         (whole,) = unchunked_llm.generate([list(range(10, 50))], params, use_tqdm=False)
     assert chunked.outputs[0].token_ids == whole.outputs[0].token_ids
 
@@ -205,7 +205,7 @@ def test_a_seeded_request_goes_on_with_its_draws_after_a_preemption() -> None:
     params = SamplingParams(temperature=1.5, seed=5, max_tokens=24, ignore_eos=True)
     prompts = [list(range(10, 22)), list(range(30, 42))]
     small_pool = {"block_size": 4, "num_gpu_blocks_override": 14, "max_model_len": 40}
-    with LLM(str(tiny_model()), multiprocess=False, device="cpu", **small_pool) as llm:
+    with LLM(str(tiny_model()), dtype="float32", multiprocess=False, device="cpu", **small_pool) as llm:
         outputs = llm.generate(prompts, params, use_tqdm=False)
         assert outputs[1].metrics.num_preemptions > 0
         (alone,) = llm.generate(prompts[1:], params, use_tqdm=False)
