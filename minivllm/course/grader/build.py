@@ -9,7 +9,7 @@ from pathlib import Path
 
 from minivllm.course.grader import casework, seeds
 from minivllm.course.grader.catalog import Lab
-from minivllm.course.grader.cut import MarkerError, build_starter, check_starter
+from minivllm.course.grader.cut import MarkerError, check_starter
 from minivllm.course.grader.result import SCHEMA_FILE, json_schema
 from minivllm.course.grader.wrong import build_fingerprints, edited, fingerprint_path, read_wrong
 
@@ -17,13 +17,11 @@ NUM_SEEDS = 300  # over which questions are admitted
 
 
 def build(lab: Lab) -> list[str]:
-    """Write the starter and the fingerprints of the wrong solutions; returns what was written, a line each."""
-    lab.starter.write_text(build_starter(lab), encoding="utf-8")
-    lines = [f"{lab.starter}: {len(lab.starter.read_text(encoding='utf-8').splitlines())} lines"]
+    """Write the fingerprints of the wrong solutions; returns what was written, a line each."""
     fingerprints = build_fingerprints(lab)
     path = fingerprint_path(lab)
     path.write_text(json.dumps(fingerprints, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return [*lines, f"{path}: {sum(map(len, fingerprints.values()))} of {len(read_wrong(lab))} wrong solutions"]
+    return [f"{path}: {sum(map(len, fingerprints.values()))} of {len(read_wrong(lab))} wrong solutions"]
 
 
 def build_notebook(lab: Lab) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from minivllm.course.places import ROOT, lab_folders
 from minivllm.errors import InputError
 
-WHOLE = ("check.py", "README.md", "hints.md", "questions.py", "wrong.py", "starter.py", "fingerprints.json", "right")
+WHOLE = ("check.py", "README.md", "hints.md", "questions.py", "wrong.py", "fingerprints.json", "right")
 WHOLE_OF_CASES = ("README.md", "hints.md", "bugs.py")
 
 
@@ -56,10 +56,6 @@ class Lab:
     def root(self) -> Path:
         """The repository, or the folder that the package is installed in."""
         return self.folder.parents[2]  # of notebooks/labs/NN_name, and of minivllm/lessons/labNN
-
-    @property
-    def starter(self) -> Path:
-        return self.folder / "starter.py"
 
     @property
     def begun_with(self) -> str:

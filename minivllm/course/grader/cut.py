@@ -218,15 +218,11 @@ def build_starter(lab: Lab) -> str:
 
 
 def check_starter(lab: Lab) -> list[str]:
-    """What is wrong with the checked-in starter: nothing, or lines that say what."""
+    """Why the starter can't be built: nothing, or a line that says it."""
     try:
-        built = build_starter(lab)
+        build_starter(lab)
     except MarkerError as error:
         return [str(error)]
-    if not lab.starter.exists():
-        return [f"{lab.starter.name} of lab {lab.number} is not there: run `minivllm lab build {lab.number}`"]
-    if lab.starter.read_text(encoding="utf-8") != built:
-        return [f"the starter of lab {lab.number} is not what the engine gives: run `minivllm lab build {lab.number}`"]
     return []
 
 

@@ -7,7 +7,6 @@ Must not know: how it is graded (work.py).
 """
 
 import re
-import shutil
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import msgspec
 
 from minivllm.course.grader import answers, casework, seeds
 from minivllm.course.grader.catalog import Lab
+from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.result import to_json
 from minivllm.errors import InputError
 
@@ -68,7 +68,7 @@ def start(lab: Lab, folder: Path, student: str, salt: str = "") -> Path:
     if lab.form == "cases":
         casework.start(lab, folder, seed)
     else:
-        shutil.copyfile(lab.starter, folder / STARTER)
+        (folder / STARTER).write_text(build_starter(lab), encoding="utf-8")
         asked = seeds.ask(lab, seed)
         (folder / "questions.md").write_text(seeds.format_questions(lab, asked), encoding="utf-8")
         (folder / seeds.ANSWERS).write_text(answers.format_answers(asked), encoding="utf-8")

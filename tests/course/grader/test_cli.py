@@ -12,6 +12,7 @@ import pytest
 from minivllm.__main__ import main
 from minivllm.course.grader import work
 from minivllm.course.grader.catalog import all_labs, get_lab, read_lab
+from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.folder import start
 from minivllm.course.grader.wrong import edited, read_wrong, solution
 
@@ -42,7 +43,7 @@ def test_start_makes_a_folder_and_never_writes_over_one(started: Path, capsys) -
     names = {path.name for path in started.iterdir()}
     begun = {"starter.py", "README.md", "questions.md", "answers.toml", "lab.json", "lab04.ipynb"}
     assert names == begun | {"AGENTS.md"}
-    assert (started / "starter.py").read_text() == LAB.starter.read_text()
+    assert (started / "starter.py").read_text() == build_starter(LAB)
     assert main(["lab", "start", "4"]) == 4
     assert "is there already" in capsys.readouterr().err
 
@@ -68,7 +69,7 @@ def test_check_of_an_untouched_starter(started: Path, capsys) -> None:
     said = capsys.readouterr().out
     assert said.count("not written") == 4 and "Next: write 4.1" in said
     seed = json.loads((started / "lab.json").read_text())["seed"]
-    assert f"seed {seed[:4]} · starter.py {len(LAB.starter.read_text().splitlines())} lines" in said
+    assert f"seed {seed[:4]} · starter.py {len(build_starter(LAB).splitlines())} lines" in said
     assert "Traceback" not in said
 
 
@@ -282,12 +283,18 @@ NEED_NO_TORCH = ["01", "02", "03", "04", "05", "06", "12"]
 WITHOUT_TORCH = f"""
 import sys
 sys.modules["torch"] = None
+import tempfile
+from pathlib import Path
 from minivllm.course.grader import judge, seeds
 from minivllm.course.grader.catalog import all_labs
+from minivllm.course.grader.cut import build_starter
 for lab in all_labs():
     if lab.number in {NEED_NO_TORCH}:
         seeds.ask(lab, 3)
-        result = judge.grade(lab, lab.starter, fork=True)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "starter.py"
+            path.write_text(build_starter(lab))
+            result = judge.grade(lab, path, fork=True)
         print(lab.number, *sorted(set(task.status for task in result.tasks)))
 """
 

@@ -9,6 +9,7 @@ import pytest
 
 from minivllm.course.grader import child, evidence, judge
 from minivllm.course.grader.catalog import get_lab
+from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.judge import Ask, Check, Failure, LabResult, Limits, Outcome, Subject, grade
 from minivllm.course.grader.report import exit_status, format_result
 from minivllm.course.grader.wrong import solution
@@ -219,7 +220,7 @@ def test_later_checks_still_run_unless_they_need_the_one_that_failed(tmp_path: P
         Check("third", "", 4, right, needs=("first",)),
         Check("fourth", "", 5, right, needs=("second",)),
     )
-    result = graded(tmp_path, LAB.starter.read_text())
+    result = graded(tmp_path, build_starter(LAB))
     assert [check.points for check in result.tasks[0].checks] == [0, 3, 0, 5]
     assert "third: after first is right" in format_result(result, [])
 
@@ -245,6 +246,6 @@ def test_the_time_of_a_task_is_limited_too(tmp_path: Path, monkeypatch) -> None:
 
 def test_valid_schedules_that_vllm_does_not_make_are_told_so(tmp_path: Path, monkeypatch) -> None:
     with_checks(monkeypatch, Check("families", "", 5, wrong), Check("invariants", "", 5, right))
-    result = graded(tmp_path, LAB.starter.read_text())
+    result = graded(tmp_path, build_starter(LAB))
     assert result.points == 5
     assert "valid, but vLLM decides otherwise" in format_result(result, [])

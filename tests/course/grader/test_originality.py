@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from minivllm.course.grader.catalog import get_lab
+from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.judge import grade
 from minivllm.course.grader.originality import borrowed, engine_likeness, functions, similarity
+from minivllm.course.grader.right import right_solutions
 from minivllm.course.grader.wrong import solution
 
 LAB = get_lab("04")
@@ -42,7 +44,7 @@ def test_a_docstring_does_not_count() -> None:
 def test_borrowed_code_counts_nothing(tmp_path: Path, code: str) -> None:
     path = tmp_path / "starter.py"
     label = '        raise NotImplementedError("Lab 4.3: count one owner more")'
-    path.write_text(LAB.starter.read_text().replace(label, code))
+    path.write_text(build_starter(LAB).replace(label, code))
     reasons = borrowed(LAB, path)
     assert set(reasons) == {"BlockPool.touch"} and "touch" in reasons["BlockPool.touch"]
     tasks = grade(LAB, path, ["4.3", "4.4"], fork=True, borrowed=reasons).tasks
@@ -74,6 +76,8 @@ def test_what_was_not_written_in_the_file_counts_nothing(tmp_path: Path, code: s
     assert line or "was not written in this file, but in block_pool.py" in task.refused
 
 
-def test_right_solutions_are_not_called_borrowed() -> None:
-    for path in (LAB.folder / "right").glob("*.py"):
+def test_right_solutions_are_not_called_borrowed(tmp_path: Path) -> None:
+    path = tmp_path / "starter.py"
+    for text in right_solutions(LAB).values():
+        path.write_text(text)
         assert borrowed(LAB, path) == {}

@@ -8,6 +8,7 @@ from tiny_models import tiny_model
 from minivllm.core.scheduler import Scheduler
 from minivllm.course.grader import plug
 from minivllm.course.grader.catalog import all_labs, get_lab
+from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.wrong import edited, read_wrong, solution
 from minivllm.errors import InputError
 from minivllm.llm import LLM
@@ -102,7 +103,7 @@ def test_run_shows_where_a_wrong_part_differs(tmp_path: Path, monkeypatch, capsy
 
 
 def test_run_shows_the_students_line_when_a_part_crashes(tmp_path: Path, monkeypatch, capsys) -> None:
-    assert run_with_a_tiny_model(LAB.starter.read_text(), tmp_path, monkeypatch) == 1
+    assert run_with_a_tiny_model(build_starter(LAB), tmp_path, monkeypatch) == 1
     said = capsys.readouterr().out.splitlines()
     first = next(index for index, line in enumerate(said) if "✗ NotImplementedError: Lab 4.1" in line)
     assert "starter.py:" in said[first + 1] and len(said) - first <= 5

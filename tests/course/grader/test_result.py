@@ -11,6 +11,7 @@ from minivllm.__main__ import main
 from minivllm.course.grader import seeds
 from minivllm.course.grader.build import stale_schema
 from minivllm.course.grader.catalog import get_lab
+from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.result import SCHEMA_FILE, read_result, to_json
 from minivllm.course.grader.wrong import edited, read_wrong, solution
 from minivllm.course.places import ROOT, repo_path
@@ -47,10 +48,10 @@ def test_the_schema_is_what_the_structs_give(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["starter", "solution", "wrong", "crash", "broken"])
 def test_what_check_and_submit_write_has_that_form(what: str, started: Path) -> None:
     text = {
-        "starter": LAB.starter.read_text(),
+        "starter": build_starter(LAB),
         "solution": solution(LAB),
         "wrong": edited(LAB, next(wrong for wrong in read_wrong(LAB) if wrong.id == "forgets_the_hash_on_free")),
-        "crash": LAB.starter.read_text().replace("raise NotImplementedError", "raise KeyError"),
+        "crash": build_starter(LAB).replace("raise NotImplementedError", "raise KeyError"),
         "broken": "def broken(:",
     }[what]
     (started / "starter.py").write_text(text)

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from minivllm.course.grader.catalog import Lab, all_labs
+from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.judge import CheckResult, LabResult, TaskResult, fingerprint, grade
 from minivllm.course.grader.report import exit_status, format_result
+from minivllm.course.grader.right import right_solutions
 from minivllm.course.grader.wrong import fingerprint_path, grade_wrong, looks_like, read_wrong, solution
 
 LABS = all_labs()
@@ -42,7 +44,7 @@ def test_points_are_as_promised(lab: Lab) -> None:
 
 @EACH_LAB
 def test_the_untouched_starter_is_not_written_and_nothing_else(lab: Lab, tmp_path: Path) -> None:
-    result = graded(lab, lab.starter.read_text(), tmp_path)
+    result = graded(lab, build_starter(lab), tmp_path)
     assert {task.status for task in result.tasks} == {"not_written"}
     assert result.points == 0 and result.worst() is None and exit_status(result) == 1
     assert "not written" in format_result(result, [])
@@ -50,7 +52,7 @@ def test_the_untouched_starter_is_not_written_and_nothing_else(lab: Lab, tmp_pat
 
 @EACH_LAB
 def test_a_task_counts_without_the_others(lab: Lab, tmp_path: Path) -> None:
-    engine_tasks = [task for task in lab.tasks if f"Lab {task.id}:" in lab.starter.read_text()]
+    engine_tasks = [task for task in lab.tasks if f"Lab {task.id}:" in build_starter(lab)]
     for done in engine_tasks:
         result = graded(lab, solution(lab, (done.id,)), tmp_path, tasks=[task.id for task in engine_tasks])
         points = {task.id: task.points for task in result.tasks}
@@ -79,11 +81,11 @@ def test_every_wrong_solution_is_caught_and_named(lab: Lab) -> None:
 
 @EACH_LAB
 def test_every_right_solution_is_accepted(lab: Lab, tmp_path: Path) -> None:
-    paths = sorted((lab.folder / "right").glob("*.py"))
-    assert len(paths) >= MIN_RIGHT
-    for path in paths:
-        result = grade(lab, path, fork=True)
-        assert result.points == CODE_POINTS, f"{path.name}: {format_result(result, [])}"
+    found = right_solutions(lab)
+    assert len(found) >= MIN_RIGHT
+    for name, text in found.items():
+        result = graded(lab, text, tmp_path)
+        assert result.points == CODE_POINTS, f"{name}: {format_result(result, [])}"
 
 
 # ---------------------------------------------------------------------- the tests of these tests

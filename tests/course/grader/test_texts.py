@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from minivllm.course.grader.catalog import Lab, all_labs
+from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.folder import read_hints
 from minivllm.course.places import repo_path
 from minivllm.parts import SEAMS
@@ -17,7 +18,7 @@ EACH_LAB = pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.number)
 SYMBOL = re.compile(r"`((?:[\w./-]+)\.py)::([\w.]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
 FILE = re.compile(r"`([\w./-]+\.(?:py|md|toml|json|gz|ipynb))`")
-IN_A_STUDENTS_FOLDER = {"starter.py", "answers.toml", "questions.md", "lab.json", "AGENTS.md"}
+IN_A_STUDENTS_FOLDER = {"answers.toml", "questions.md", "lab.json", "AGENTS.md"}
 WORD = re.compile(r"[A-Za-z_]\w*")
 NUM_HINTS = 3
 # words that say nothing, or that make a reader feel stupid
@@ -77,7 +78,7 @@ def test_three_hints_for_every_task(lab: Lab) -> None:
 def test_hints_do_not_hold_lines_of_the_solution(lab: Lab) -> None:
     from minivllm.course.grader.wrong import solution
 
-    starter = {line.strip() for line in lab.starter.read_text().splitlines()}
+    starter = {line.strip() for line in build_starter(lab).splitlines()}
     answers = {line.strip() for line in solution(lab).splitlines()} - starter
     text = (lab.folder / "hints.md").read_text()
     for line in answers:
@@ -108,7 +109,7 @@ def engine_names() -> set[str]:
 def test_hints_name_what_there_is(lab: Lab) -> None:
     """Words of code in the hints are words of the engine's file or of the starter, or names of the engine."""
     files = {place.partition("::")[0] for place in lab.symbols}
-    words = set(WORD.findall(lab.starter.read_text())) | engine_names()
+    words = set(WORD.findall(build_starter(lab))) | engine_names()
     for name in files:
         words |= set(WORD.findall((lab.root / name).read_text()))
     hints = (lab.folder / "hints.md").read_text()

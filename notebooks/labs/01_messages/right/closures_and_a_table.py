@@ -12,43 +12,8 @@ Replace every `raise NotImplementedError`; leave names, arguments and decorators
 Then: minivllm lab check 01
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from queue import SimpleQueue
-from typing import Any
-
-import msgspec
-import numpy as np
-
-from minivllm.course.grader import given
-from minivllm.engine.messages import (
-    ENGINE_CORE_DEAD,
-    EngineCoreEvent,
-    EngineCoreOutputs,
-    EngineCoreRequestType,
-    FinishReason,
-    LogprobsLists,
-    PrefillStats,
-)
-from minivllm.engine.serial import CUSTOM_TYPE_RAW_VIEW, ZERO_COPY_THRESHOLD, Frame
-
 
 def message_types() -> tuple[type, type, type]:
-    """Declare three types of messages, and return them: (SamplingParams, EngineCoreRequest, EngineCoreOutput).
-
-    A request and an output are written as arrays of all their fields, in this order; sampling parameters as a map of
-    those that differ from their defaults. Fields, in order, with defaults:
-
-    SamplingParams: temperature: float = 1.0, top_p: float = 1.0, seed: int | None = None, max_tokens: int | None = 16,
-    min_tokens: int = 0, ignore_eos: bool = False.
-    EngineCoreRequest: request_id: str, prompt_token_ids: list[int], sampling_params: SamplingParams,
-    arrival_time: float, cache_salt: str | None = None, priority: int = 0, external_req_id: str | None = None.
-    EngineCoreOutput: request_id: str, new_token_ids: list[int]; then each of these, or None, which is the default:
-    new_logprobs: LogprobsLists, new_prompt_logprobs: LogprobsLists, finish_reason: FinishReason,
-    stop_reason: int | str, events: list[EngineCoreEvent], prefill_stats: PrefillStats.
-
-    vLLM: v1/engine/__init__.py::EngineCoreRequest (and EngineCoreOutput)
-    """
     optional = {
         "new_logprobs": LogprobsLists,
         "new_prompt_logprobs": LogprobsLists,
@@ -88,13 +53,7 @@ def message_types() -> tuple[type, type, type]:
 
 
 class MsgpackEncoder(given.MsgpackEncoder):
-    """vLLM: v1/serial_utils.py::MsgpackEncoder (simplified: numpy arrays only)"""
-
     def encode(self, obj: Any) -> list[Frame]:
-        """[the msgpack message, then one frame for each large array]. A fresh list each call.
-
-        vLLM: v1/serial_utils.py::MsgpackEncoder.encode
-        """
         aux: list[Frame] = []
 
         def hook(array: Any) -> Any:
@@ -105,10 +64,6 @@ class MsgpackEncoder(given.MsgpackEncoder):
         return [main, *aux]
 
     def enc_hook(self, obj: Any) -> Any:
-        """An array becomes (dtype, shape, its bytes or the index of its frame).
-
-        vLLM: v1/serial_utils.py::MsgpackEncoder._encode_ndarray
-        """
         if not isinstance(obj, np.ndarray):
             raise TypeError(f"{type(obj).__name__} may not cross")
         data = np.array(obj, order="C", copy=True).tobytes()
@@ -120,19 +75,12 @@ class MsgpackEncoder(given.MsgpackEncoder):
 
 
 class MsgpackDecoder(given.MsgpackDecoder):
-    """Decodes messages of one type; without a type, into plain lists and dicts.
-
-    vLLM: v1/serial_utils.py::MsgpackDecoder
-    """
-
     def decode(self, frames: Sequence[Frame]) -> Any:
-        """vLLM: v1/serial_utils.py::MsgpackDecoder.decode"""
         self.frames = tuple(frames)
         main = self.frames[0]
         return self.decoder.decode(main)
 
     def dec_hook(self, message_type: type, obj: Any) -> Any:
-        """vLLM: v1/serial_utils.py::MsgpackDecoder.dec_hook"""
         if message_type is not np.ndarray:
             raise TypeError(f"{message_type.__name__}: not declared")
         kind, shape, where = obj
@@ -143,7 +91,6 @@ class MsgpackDecoder(given.MsgpackDecoder):
         return array
 
     def ext_hook(self, code: int, data: memoryview) -> Any:
-        """vLLM: v1/serial_utils.py::MsgpackDecoder.ext_hook"""
         known = {CUSTOM_TYPE_RAW_VIEW: bytes}
         if code not in known:
             raise TypeError(f"code {code}")
@@ -153,10 +100,6 @@ class MsgpackDecoder(given.MsgpackDecoder):
 def request_frames(
     identity: bytes, request_type: EngineCoreRequestType, payload: Any, encoder: MsgpackEncoder
 ) -> list[Frame]:
-    """The frames of one message to the core. The ROUTER takes the identity off again.
-
-    vLLM: v1/engine/core_client.py::SyncMPClient._send_input
-    """
     head = [identity, bytes(request_type.value)]
     return head + list(encoder.encode(payload))
 
@@ -168,14 +111,6 @@ def read_request(
     input_queue: SimpleQueue[Any],
     aborts_queue: SimpleQueue[Any],
 ) -> tuple[EngineCoreRequestType, Any]:
-    """Decode one message of the caller, [type, msgpack, arrays…], and put it where the main thread finds it: as
-    (type, payload) into the input queue; the ids of an ABORT into the aborts queue as well, which is read in mid-step.
-
-    decode_add: makes a Request of an ADD's frames, or returns None where none can be made; then nothing is queued.
-    Returns (type, payload). Raises ValueError for a type that there isn't.
-
-    vLLM: v1/engine/core.py::EngineCoreProc.process_input_sockets
-    """
 
     def add(rest: Sequence[Frame]) -> Any:
         request = decode_add(rest)
@@ -204,10 +139,6 @@ def read_request(
 
 
 def is_core_dead(frames: Sequence[Frame]) -> bool:
-    """Whether this is the core's last word: one raw frame, which no decoder must see.
-
-    vLLM: v1/engine/core_client.py::BackgroundResources.validate_alive
-    """
     if len(frames) != 1:
         return False
     return b"".join(map(bytes, frames)) == ENGINE_CORE_DEAD
@@ -219,11 +150,6 @@ def read_output(
     outputs_queue: SimpleQueue[Any],
     utility_results: dict[int, Future[Any]],
 ) -> EngineCoreOutputs:
-    """Decode one message of the core, and give it to whoever waits: outputs go into the queue, the answer to a utility
-    call to the future of its call, which is then forgotten; a failure as RuntimeError. Returns the message.
-
-    vLLM: v1/engine/core_client.py::SyncMPClient.__init__.process_outputs_socket
-    """
     outputs = decoder.decode(frames)
     if (answer := outputs.utility_output) is None:
         outputs_queue.put(outputs)

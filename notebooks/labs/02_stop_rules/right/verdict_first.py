@@ -1,21 +1,7 @@
 """A right solution of lab 02: a pure verdict on numbers, then the assignment."""
 
-from collections.abc import Callable, Iterable
-
-from minivllm.boundary import boundary
-from minivllm.core.request import Request, RequestStatus
-from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
-from minivllm.course.grader import given
-from minivllm.engine.messages import EngineCoreOutput
-
 
 def check_stop(request: Request, max_model_len: int) -> bool:
-    """Whether the request ends with its last token; sets its status and stop_reason.
-
-    The order matters: min_tokens first, then the end-of-text token (stop_reason None), then stop ids, then lengths.
-
-    vLLM: v1/core/sched/utils.py::check_stop (simplified: no repetition detection)
-    """
     params = request.sampling_params
     verdict = _verdict(
         request.output_token_ids,
@@ -36,10 +22,6 @@ def update_request_with_output(
     max_model_len: int,
     check_stop: Callable[[Request, int], bool] = check_stop,
 ) -> tuple[list[int], bool]:
-    """Append sampled tokens until one of them ends the request. Returns the tokens that count, and whether it ended.
-
-    vLLM: v1/core/sched/scheduler.py::Scheduler._update_request_with_output
-    """
     for place in range(len(new_token_ids)):
         request.append_output_token_ids(new_token_ids[place])
         ended = check_stop(request, max_model_len)
@@ -49,14 +31,8 @@ def update_request_with_output(
 
 
 class Scheduler(given.Scheduler):
-    """vLLM: v1/core/sched/scheduler.py::Scheduler (simplified: synchronous, no speculative tokens, no connectors)"""
-
     @boundary("update_from_output")
     def update_from_output(self, plan: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
-        """Take the sampled tokens in, end what ends, and say what is new. A request without new tokens says nothing.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.update_from_output
-        """
         outputs: list[EngineCoreOutput] = []
         ended_ids: list[str] = []
         planned = [self.requests[request_id] for request_id in plan.num_scheduled_tokens if request_id in self.requests]
@@ -77,10 +53,6 @@ class Scheduler(given.Scheduler):
 
     @boundary("finish_requests")
     def finish_requests(self, request_ids: Iterable[str], status: RequestStatus) -> list[str]:
-        """End requests from outside, as an abort does. Unknown and ended ids are ignored; returns those that ended.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.finish_requests
-        """
         ids = list(dict.fromkeys(request_ids))
         live = [self.requests[request_id] for request_id in ids if request_id in self.requests]
         for request in live:
@@ -93,19 +65,11 @@ class Scheduler(given.Scheduler):
         return [request.request_id for request in live]
 
     def _free_request(self, request: Request) -> None:
-        """The first of two phases: blocks are free now, the worker hears of it with the next plan.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler._free_request
-        """
         self.kv_cache_manager.free(request)
         self.requests.pop(request.request_id)
         self.finished_req_ids |= {request.request_id}
 
     def _update_after_schedule(self, plan: SchedulerOutput) -> None:
-        """Count the planned tokens as computed; the next plan carries the next ends.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler._update_after_schedule
-        """
         for request_id in plan.num_scheduled_tokens:
             request = self.requests[request_id]
             request.num_computed_tokens = request.num_computed_tokens + plan.num_scheduled_tokens[request_id]

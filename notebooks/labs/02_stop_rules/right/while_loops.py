@@ -1,21 +1,7 @@
 """A right solution of lab 02: while loops, and ends that are collected first."""
 
-from collections.abc import Callable, Iterable
-
-from minivllm.boundary import boundary
-from minivllm.core.request import Request, RequestStatus
-from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
-from minivllm.course.grader import given
-from minivllm.engine.messages import EngineCoreOutput
-
 
 def check_stop(request: Request, max_model_len: int) -> bool:
-    """Whether the request ends with its last token; sets its status and stop_reason.
-
-    The order matters: min_tokens first, then the end-of-text token (stop_reason None), then stop ids, then lengths.
-
-    vLLM: v1/core/sched/utils.py::check_stop (simplified: no repetition detection)
-    """
     last = request.output_token_ids[-1]
     if request.num_output_tokens >= request.sampling_params.min_tokens:
         if request.eos_token_id == last:
@@ -34,10 +20,6 @@ def update_request_with_output(
     max_model_len: int,
     check_stop: Callable[[Request, int], bool] = check_stop,
 ) -> tuple[list[int], bool]:
-    """Append sampled tokens until one of them ends the request. Returns the tokens that count, and whether it ended.
-
-    vLLM: v1/core/sched/scheduler.py::Scheduler._update_request_with_output
-    """
     rest = list(new_token_ids)
     taken: list[int] = []
     while rest:
@@ -49,14 +31,8 @@ def update_request_with_output(
 
 
 class Scheduler(given.Scheduler):
-    """vLLM: v1/core/sched/scheduler.py::Scheduler (simplified: synchronous, no speculative tokens, no connectors)"""
-
     @boundary("update_from_output")
     def update_from_output(self, plan: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
-        """Take the sampled tokens in, end what ends, and say what is new. A request without new tokens says nothing.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.update_from_output
-        """
         outputs: list[EngineCoreOutput] = []
         ids = list(plan.num_scheduled_tokens)
         stopped: list[Request] = []
@@ -77,10 +53,6 @@ class Scheduler(given.Scheduler):
 
     @boundary("finish_requests")
     def finish_requests(self, request_ids: Iterable[str], status: RequestStatus) -> list[str]:
-        """End requests from outside, as an abort does. Unknown and ended ids are ignored; returns those that ended.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.finish_requests
-        """
         finished = []
         for request_id in request_ids:
             if request_id not in self.requests:
@@ -96,19 +68,11 @@ class Scheduler(given.Scheduler):
         return finished
 
     def _free_request(self, request: Request) -> None:
-        """The first of two phases: blocks are free now, the worker hears of it with the next plan.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler._free_request
-        """
         self.requests = {name: one for name, one in self.requests.items() if one is not request}
         self.finished_req_ids.add(request.request_id)
         self.kv_cache_manager.free(request)
 
     def _update_after_schedule(self, plan: SchedulerOutput) -> None:
-        """Count the planned tokens as computed; the next plan carries the next ends.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler._update_after_schedule
-        """
         told = self.finished_req_ids
         for request_id, n in plan.num_scheduled_tokens.items():
             self.requests[request_id].num_computed_tokens += n

@@ -1,27 +1,13 @@
 """A right solution of lab 03: one helper plans the tokens of a request, whichever pass it is in."""
 
-from minivllm.boundary import boundary
-from minivllm.core.request import Request, RequestStatus
-from minivllm.core.sched_output import SchedulerOutput
-from minivllm.core.step_plan import StepPlan
-from minivllm.course.grader import given
-from minivllm.engine.messages import EngineCoreEventType
-
 
 class Scheduler(given.Scheduler):
-    """vLLM: v1/core/sched/scheduler.py::Scheduler (simplified: synchronous, no speculative tokens, no connectors)"""
-
     def _num_new_tokens(self, missing: int, token_budget: int) -> int:
-        """Tokens that a request gets of its `missing` ones: at most the threshold for long prompts, and the budget."""
         if self.long_prefill_token_threshold:
             missing = min(missing, self.long_prefill_token_threshold)
         return missing if missing < token_budget else token_budget
 
     def _schedule_running(self, step: StepPlan) -> None:
-        """Pass 1: every running request gets what it misses, in order of admission.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         while step.token_budget and step.req_index < len(self.running):
             request = self.running[step.req_index]
             n = self._wanted(request, request.num_computed_tokens, step)
@@ -35,7 +21,6 @@ class Scheduler(given.Scheduler):
             step.req_index += 1
 
     def _wanted(self, request: Request, computed: int, step: StepPlan) -> int:
-        """Tokens that the request gets now, when `computed` of them are there."""
         return self._num_new_tokens(request.num_tokens - computed, step.token_budget)
 
     def _take(self, request: Request, n: int, step: StepPlan) -> None:
@@ -43,10 +28,6 @@ class Scheduler(given.Scheduler):
         step.token_budget -= n
 
     def _schedule_waiting(self, step: StepPlan) -> None:
-        """Pass 2: admit from the head of the waiting queue. The first that can't be admitted ends the pass.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         while self._may_admit(step):
             request = self.waiting.peek_request()
             hits, num_hit_tokens = self.kv_cache_manager.get_computed_blocks(request)
@@ -65,10 +46,6 @@ class Scheduler(given.Scheduler):
         return len(self.waiting) > 0 and step.token_budget > 0 and len(self.running) != self.max_num_running_reqs
 
     def _admit(self, request: Request, n: int, num_hit_tokens: int, step: StepPlan) -> None:
-        """Give a waiting request its seat and `n` tokens.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         request.record_event(EngineCoreEventType.SCHEDULED, step.timestamp)
         request.set_prefill_stats(num_hit_tokens)
         (step.resumed if request.status is RequestStatus.PREEMPTED else step.new).append(request)
@@ -80,10 +57,6 @@ class Scheduler(given.Scheduler):
 
     @boundary("schedule")
     def schedule(self) -> SchedulerOutput:
-        """Plan one step. num_computed_tokens advances here, before anything is computed.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         step = StepPlan(token_budget=self.max_num_scheduled_tokens, timestamp=self.clock())
         self._schedule_running(step)
         if step.preempted:

@@ -1,26 +1,12 @@
 """A right solution of lab 03: the running pass walks over a copy, and asks who is still there."""
 
-from minivllm.boundary import boundary
-from minivllm.core.request import Request, RequestStatus
-from minivllm.core.sched_output import SchedulerOutput
-from minivllm.core.step_plan import StepPlan
-from minivllm.course.grader import given
-from minivllm.engine.messages import EngineCoreEventType
-
 
 class Scheduler(given.Scheduler):
-    """vLLM: v1/core/sched/scheduler.py::Scheduler (simplified: synchronous, no speculative tokens, no connectors)"""
-
     def _num_new_tokens(self, missing: int, token_budget: int) -> int:
-        """Tokens that a request gets of its `missing` ones: at most the threshold for long prompts, and the budget."""
         limit = self.long_prefill_token_threshold or missing
         return min(missing, limit, token_budget)
 
     def _schedule_running(self, step: StepPlan) -> None:
-        """Pass 1: every running request gets what it misses, in order of admission.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         for request in list(self.running):
             if step.token_budget <= 0:
                 return
@@ -40,10 +26,6 @@ class Scheduler(given.Scheduler):
             step.req_index = self.running.index(request) + 1
 
     def _schedule_waiting(self, step: StepPlan) -> None:
-        """Pass 2: admit from the head of the waiting queue. The first that can't be admitted ends the pass.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         while True:
             seats = self.max_num_running_reqs - len(self.running)
             if not self.waiting or seats <= 0 or step.token_budget <= 0:
@@ -62,10 +44,6 @@ class Scheduler(given.Scheduler):
             self._admit(request, n, num_hit_tokens, step)
 
     def _admit(self, request: Request, n: int, num_hit_tokens: int, step: StepPlan) -> None:
-        """Give a waiting request its seat and `n` tokens.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         request.record_event(EngineCoreEventType.SCHEDULED, step.timestamp)
         request.set_prefill_stats(num_hit_tokens)
         (step.resumed if request.status is RequestStatus.PREEMPTED else step.new).append(request)
@@ -76,10 +54,6 @@ class Scheduler(given.Scheduler):
 
     @boundary("schedule")
     def schedule(self) -> SchedulerOutput:
-        """Plan one step. num_computed_tokens advances here, before anything is computed.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         step = StepPlan(token_budget=self.max_num_scheduled_tokens, timestamp=self.clock())
         self._schedule_running(step)
         if len(step.preempted) == 0:

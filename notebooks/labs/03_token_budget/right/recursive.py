@@ -1,28 +1,14 @@
 """A right solution of lab 03: each pass treats one request, then calls itself."""
 
-from minivllm.boundary import boundary
-from minivllm.core.request import Request, RequestStatus
-from minivllm.core.sched_output import SchedulerOutput
-from minivllm.core.step_plan import StepPlan
-from minivllm.course.grader import given
-from minivllm.engine.messages import EngineCoreEventType
-
 
 class Scheduler(given.Scheduler):
-    """vLLM: v1/core/sched/scheduler.py::Scheduler (simplified: synchronous, no speculative tokens, no connectors)"""
-
     def _num_new_tokens(self, missing: int, token_budget: int) -> int:
-        """Tokens that a request gets of its `missing` ones: at most the threshold for long prompts, and the budget."""
         caps = [missing, token_budget]
         if self.long_prefill_token_threshold > 0:
             caps.append(self.long_prefill_token_threshold)
         return min(caps)
 
     def _schedule_running(self, step: StepPlan) -> None:
-        """Pass 1: every running request gets what it misses, in order of admission.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         if step.req_index >= len(self.running) or step.token_budget < 1:
             return
         request = self.running[step.req_index]
@@ -39,10 +25,6 @@ class Scheduler(given.Scheduler):
         self._schedule_running(step)
 
     def _schedule_waiting(self, step: StepPlan) -> None:
-        """Pass 2: admit from the head of the waiting queue. The first that can't be admitted ends the pass.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         if not self.waiting or step.token_budget == 0 or len(self.running) >= self.max_num_running_reqs:
             return
         request = self.waiting.peek_request()
@@ -60,10 +42,6 @@ class Scheduler(given.Scheduler):
             self._schedule_waiting(step)
 
     def _admit(self, request: Request, n: int, num_hit_tokens: int, step: StepPlan) -> None:
-        """Give a waiting request its seat and `n` tokens.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         request.record_event(EngineCoreEventType.SCHEDULED, step.timestamp)
         request.set_prefill_stats(num_hit_tokens)
         (step.resumed if request.status is RequestStatus.PREEMPTED else step.new).append(request)
@@ -74,10 +52,6 @@ class Scheduler(given.Scheduler):
 
     @boundary("schedule")
     def schedule(self) -> SchedulerOutput:
-        """Plan one step. num_computed_tokens advances here, before anything is computed.
-
-        vLLM: v1/core/sched/scheduler.py::Scheduler.schedule
-        """
         step = StepPlan(token_budget=self.max_num_scheduled_tokens, timestamp=self.clock())
         self._schedule_running(step)
         if not step.preempted:

@@ -1,20 +1,7 @@
 """A right solution of lab 05: a hash is a tuple that holds the one before it."""
 
-from collections.abc import Sequence
-
-from minivllm.boundary import boundary
-from minivllm.config import cdiv
-from minivllm.core.block_hash import Hash
-from minivllm.core.block_pool import KVCacheBlock
-from minivllm.core.request import Request
-from minivllm.course.grader import given
-
 
 def hash_block_tokens(parent: Hash, token_ids: Sequence[int], extra_keys: tuple[str, ...] | None = None) -> Hash:
-    """SHA-256 over the parent's hash, the tokens and what else must be equal for two blocks to be the same.
-
-    vLLM: v1/core/kv_cache_utils.py::hash_block_tokens (hashes bytes in place of a pickle)
-    """
     return (parent, tuple(token_ids), extra_keys)
 
 
@@ -25,12 +12,6 @@ def extend_block_hashes(
     none_hash: Hash,
     cache_salt: str | None = None,
 ) -> None:
-    """Append the hashes of the blocks of `token_ids` that are full and have none yet.
-
-    `cache_salt` keeps tenants apart. It enters block 0 only; the chain carries it on.
-
-    vLLM: v1/core/kv_cache_utils.py::get_request_block_hasher.request_block_hasher
-    """
     num_full = len(token_ids) // block_size
     while len(block_hashes) < num_full:
         index = len(block_hashes)
@@ -43,17 +24,8 @@ def extend_block_hashes(
 
 
 class BlockPool(given.BlockPool):
-    """All `num_gpu_blocks` blocks. Block 0 is the null block: padding of block tables, never handed out.
-
-    vLLM: v1/core/block_pool.py::BlockPool (simplified: one KV cache group, no KV events)
-    """
-
     @boundary("get_cached_block")
     def get_cached_block(self, block_hash: Hash) -> KVCacheBlock | None:
-        """The first block cached under this hash, or None.
-
-        vLLM: v1/core/block_pool.py::BlockPool.get_cached_block
-        """
         same = self.cached_block_hash_to_block.get(block_hash)
         if not same:
             return None
@@ -64,12 +36,6 @@ class BlockPool(given.BlockPool):
     def cache_full_blocks(
         self, request: Request, blocks: Sequence[KVCacheBlock], num_cached: int, num_full: int
     ) -> None:
-        """Give blocks [num_cached, num_full) of a request's block table their hashes: from now on they can be hit.
-
-        This happens when the blocks are allocated, before the forward pass has filled them.
-
-        vLLM: v1/core/block_pool.py::BlockPool.cache_full_blocks
-        """
         for block, block_hash in list(zip(blocks, request.block_hashes, strict=False))[num_cached:num_full]:
             block.block_hash = block_hash
             if block_hash not in self.cached_block_hash_to_block:
@@ -77,10 +43,6 @@ class BlockPool(given.BlockPool):
             self.cached_block_hash_to_block[block_hash][block.block_id] = block
 
     def _maybe_evict_cached_block(self, block: KVCacheBlock) -> bool:
-        """Take a block out of the hash map; False when it wasn't in it.
-
-        vLLM: v1/core/block_pool.py::BlockPool._maybe_evict_cached_block
-        """
         same = self.cached_block_hash_to_block.get(block.block_hash)
         if same is None or block.block_id not in same:
             return False
@@ -92,21 +54,8 @@ class BlockPool(given.BlockPool):
 
 
 class KVCacheManager(given.KVCacheManager):
-    """The block tables of all requests, over one pool.
-
-    vLLM: v1/core/kv_cache_manager.py::KVCacheManager (simplified: one full-attention group, so the coordinator and
-    SingleTypeKVCacheManager are part of it)
-    """
-
     @boundary("get_computed_blocks")
     def get_computed_blocks(self, request: Request) -> tuple[list[KVCacheBlock], int]:
-        """The longest cached prefix of a request: its blocks and their tokens. Takes no hold of them.
-
-        At least one token must be left to compute, or there would be no logits. Hits are whole blocks, so of a prompt
-        that is cached to its last token the whole last block is computed again.
-
-        vLLM: v1/core/kv_cache_manager.py::KVCacheManager.get_computed_blocks
-        """
         if not self.enable_caching or request.skip_reading_prefix_cache:
             return [], 0
         found: list[KVCacheBlock] = []
@@ -120,12 +69,6 @@ class KVCacheManager(given.KVCacheManager):
         return found, self.block_size * len(found)
 
     def get_num_blocks_to_allocate(self, request: Request, num_tokens: int, hits: Sequence[KVCacheBlock]) -> int:
-        """Free blocks that it costs to hold `num_tokens` tokens of a request.
-
-        A hit that nobody holds lies in the free queue: taking it costs a free block like a new one.
-
-        vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.get_num_blocks_to_allocate
-        """
         held = self.req_to_blocks.get(request.request_id, [])
         fresh = cdiv(num_tokens, self.block_size) - len(held) - len(hits)
         cost = fresh if fresh > 0 else 0
@@ -142,10 +85,6 @@ class KVCacheManager(given.KVCacheManager):
         hits: Sequence[KVCacheBlock] = (),
         full_sequence_must_fit: bool = False,
     ) -> tuple[int, int] | None:
-        """(blocks needed, blocks free) of the fit test that fails, or None when the tokens fit.
-
-        vLLM: v1/core/kv_cache_manager.py::KVCacheManager.allocate_slots (its two fit tests)
-        """
         free = self.block_pool.get_num_free_blocks()
         wanted = [self._num_tokens_with_slots(request, num_new_tokens, num_hit_tokens)]
         if full_sequence_must_fit:
@@ -165,13 +104,6 @@ class KVCacheManager(given.KVCacheManager):
         hits: Sequence[KVCacheBlock] = (),
         full_sequence_must_fit: bool = False,
     ) -> list[KVCacheBlock] | None:
-        """Give a request slots for `num_new_tokens` more tokens. Returns the new blocks, or None when they don't fit;
-        then nothing has changed.
-
-        full_sequence_must_fit: refuse also when the whole present sequence would not fit, though this chunk does.
-
-        vLLM: v1/core/kv_cache_manager.py::KVCacheManager.allocate_slots (simplified: no external cache, no lookahead)
-        """
         if num_new_tokens <= 0:
             raise ValueError(f"num_new_tokens={num_new_tokens} must be positive")
         if self.get_shortage(request, num_new_tokens, num_hit_tokens, hits, full_sequence_must_fit):
@@ -192,10 +124,6 @@ class KVCacheManager(given.KVCacheManager):
 
     @boundary("cache_blocks")
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
-        """Make the full blocks among the first `num_tokens` tokens findable.
-
-        vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.cache_blocks
-        """
         before = self.num_cached_block.setdefault(request.request_id, 0)
         now = num_tokens // self.block_size
         if now <= before:
@@ -205,10 +133,6 @@ class KVCacheManager(given.KVCacheManager):
 
     @boundary("free")
     def free(self, request: Request) -> None:
-        """Let go of a request's blocks, the last one first, so that a prefix outlives what follows it.
-
-        vLLM: v1/core/kv_cache_manager.py::KVCacheManager.free
-        """
         table = self.req_to_blocks.pop(request.request_id, [])
         self.num_cached_block.pop(request.request_id, None)
         self.block_pool.free_blocks(reversed(table))

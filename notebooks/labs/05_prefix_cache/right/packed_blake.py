@@ -1,23 +1,10 @@
 """A right solution of lab 05: blake2b over packed numbers; one walk over the table for all costs."""
 
-import hashlib
 import struct
-from collections.abc import Sequence
 from itertools import takewhile
-
-from minivllm.boundary import boundary
-from minivllm.config import cdiv
-from minivllm.core.block_hash import Hash
-from minivllm.core.block_pool import KVCacheBlock
-from minivllm.core.request import Request
-from minivllm.course.grader import given
 
 
 def hash_block_tokens(parent: Hash, token_ids: Sequence[int], extra_keys: tuple[str, ...] | None = None) -> Hash:
-    """SHA-256 over the parent's hash, the tokens and what else must be equal for two blocks to be the same.
-
-    vLLM: v1/core/kv_cache_utils.py::hash_block_tokens (hashes bytes in place of a pickle)
-    """
     text = struct.pack(f"<{len(token_ids)}q", *token_ids)
     salt = "\0".join(extra_keys or ()).encode()
     return hashlib.blake2b(parent + text + b"|" + salt, digest_size=32).digest()
@@ -30,12 +17,6 @@ def extend_block_hashes(
     none_hash: Hash,
     cache_salt: str | None = None,
 ) -> None:
-    """Append the hashes of the blocks of `token_ids` that are full and have none yet.
-
-    `cache_salt` keeps tenants apart. It enters block 0 only; the chain carries it on.
-
-    vLLM: v1/core/kv_cache_utils.py::get_request_block_hasher.request_block_hasher
-    """
     for index in range(len(block_hashes), len(token_ids) // block_size):
         first = index * block_size
         parent = none_hash if index == 0 else block_hashes[-1]
@@ -44,17 +25,8 @@ def extend_block_hashes(
 
 
 class BlockPool(given.BlockPool):
-    """All `num_gpu_blocks` blocks. Block 0 is the null block: padding of block tables, never handed out.
-
-    vLLM: v1/core/block_pool.py::BlockPool (simplified: one KV cache group, no KV events)
-    """
-
     @boundary("get_cached_block")
     def get_cached_block(self, block_hash: Hash) -> KVCacheBlock | None:
-        """The first block cached under this hash, or None.
-
-        vLLM: v1/core/block_pool.py::BlockPool.get_cached_block
-        """
         for block in self.cached_block_hash_to_block.get(block_hash, {}).values():
             return block
         return None
@@ -63,12 +35,6 @@ class BlockPool(given.BlockPool):
     def cache_full_blocks(
         self, request: Request, blocks: Sequence[KVCacheBlock], num_cached: int, num_full: int
     ) -> None:
-        """Give blocks [num_cached, num_full) of a request's block table their hashes: from now on they can be hit.
-
-        This happens when the blocks are allocated, before the forward pass has filled them.
-
-        vLLM: v1/core/block_pool.py::BlockPool.cache_full_blocks
-        """
         known = self.cached_block_hash_to_block
         for index in range(num_cached, num_full):
             blocks[index].block_hash = request.block_hashes[index]
@@ -77,10 +43,6 @@ class BlockPool(given.BlockPool):
             }
 
     def _maybe_evict_cached_block(self, block: KVCacheBlock) -> bool:
-        """Take a block out of the hash map; False when it wasn't in it.
-
-        vLLM: v1/core/block_pool.py::BlockPool._maybe_evict_cached_block
-        """
         block_hash, block.block_hash = block.block_hash, None
         if block_hash is None:
             return False
@@ -91,21 +53,8 @@ class BlockPool(given.BlockPool):
 
 
 class KVCacheManager(given.KVCacheManager):
-    """The block tables of all requests, over one pool.
-
-    vLLM: v1/core/kv_cache_manager.py::KVCacheManager (simplified: one full-attention group, so the coordinator and
-    SingleTypeKVCacheManager are part of it)
-    """
-
     @boundary("get_computed_blocks")
     def get_computed_blocks(self, request: Request) -> tuple[list[KVCacheBlock], int]:
-        """The longest cached prefix of a request: its blocks and their tokens. Takes no hold of them.
-
-        At least one token must be left to compute, or there would be no logits. Hits are whole blocks, so of a prompt
-        that is cached to its last token the whole last block is computed again.
-
-        vLLM: v1/core/kv_cache_manager.py::KVCacheManager.get_computed_blocks
-        """
         if not self.enable_caching or request.skip_reading_prefix_cache:
             return [], 0
         limit = (request.num_tokens - 1) // self.block_size
@@ -114,12 +63,6 @@ class KVCacheManager(given.KVCacheManager):
         return hits, len(hits) * self.block_size
 
     def get_num_blocks_to_allocate(self, request: Request, num_tokens: int, hits: Sequence[KVCacheBlock]) -> int:
-        """Free blocks that it costs to hold `num_tokens` tokens of a request.
-
-        A hit that nobody holds lies in the free queue: taking it costs a free block like a new one.
-
-        vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.get_num_blocks_to_allocate
-        """
         needed = cdiv(num_tokens, self.block_size)
         held = len(self.get_block_ids(request.request_id))
         return max(0, needed - held - len(hits)) + [block.ref_cnt for block in hits].count(0)
@@ -132,10 +75,6 @@ class KVCacheManager(given.KVCacheManager):
         hits: Sequence[KVCacheBlock] = (),
         full_sequence_must_fit: bool = False,
     ) -> tuple[int, int] | None:
-        """(blocks needed, blocks free) of the fit test that fails, or None when the tokens fit.
-
-        vLLM: v1/core/kv_cache_manager.py::KVCacheManager.allocate_slots (its two fit tests)
-        """
         lengths = []
         if full_sequence_must_fit:
             lengths.append(min(request.num_tokens, self.max_model_len))
@@ -153,13 +92,6 @@ class KVCacheManager(given.KVCacheManager):
         hits: Sequence[KVCacheBlock] = (),
         full_sequence_must_fit: bool = False,
     ) -> list[KVCacheBlock] | None:
-        """Give a request slots for `num_new_tokens` more tokens. Returns the new blocks, or None when they don't fit;
-        then nothing has changed.
-
-        full_sequence_must_fit: refuse also when the whole present sequence would not fit, though this chunk does.
-
-        vLLM: v1/core/kv_cache_manager.py::KVCacheManager.allocate_slots (simplified: no external cache, no lookahead)
-        """
         if num_new_tokens <= 0:
             raise ValueError(f"num_new_tokens={num_new_tokens} must be positive")
         shortage = self.get_shortage(request, num_new_tokens, num_hit_tokens, hits, full_sequence_must_fit)
@@ -182,10 +114,6 @@ class KVCacheManager(given.KVCacheManager):
 
     @boundary("cache_blocks")
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
-        """Make the full blocks among the first `num_tokens` tokens findable.
-
-        vLLM: v1/core/single_type_kv_cache_manager.py::SingleTypeKVCacheManager.cache_blocks
-        """
         first, last = self.num_cached_block.get(request.request_id, 0), num_tokens // self.block_size
         if last > first:
             self.block_pool.cache_full_blocks(request, self.req_to_blocks[request.request_id], first, last)
@@ -194,10 +122,6 @@ class KVCacheManager(given.KVCacheManager):
 
     @boundary("free")
     def free(self, request: Request) -> None:
-        """Let go of a request's blocks, the last one first, so that a prefix outlives what follows it.
-
-        vLLM: v1/core/kv_cache_manager.py::KVCacheManager.free
-        """
         if request.request_id in self.num_cached_block:
             del self.num_cached_block[request.request_id]
         if request.request_id in self.req_to_blocks:

@@ -1,32 +1,11 @@
 """A right solution of lab 07: torch; the rows as two sets of numbers."""
 
-import heapq
-
-import numpy as np
 import torch
-
-from minivllm.boundary import boundary
-from minivllm.core.sched_output import CachedRequestData, SchedulerOutput
-from minivllm.course.grader import given
-from minivllm.worker.batch import PAD_SLOT_ID, FlatBatch
-from minivllm.worker.input_batch import CachedRequestState
 
 
 def locate_tokens(
     num_computed: np.ndarray, num_scheduled: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Where every token of the step stands: (query_start_loc, positions, seq_lens, logits_indices).
-
-    query_start_loc: int[R + 1]; the place in the flat batch where each row's tokens begin, and last the end of all, T.
-    positions: int[T]; each token's position in its request.
-    seq_lens: int[R]; the tokens of each row whose K and V exist after the step.
-    logits_indices: int[R]; the place of each row's last token in the flat batch.
-
-    num_computed, num_scheduled: int32[R]; the row's tokens before this step, and those of this step, at least 1. They
-    belong to the caller, and stay as they are.
-
-    vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._prepare_inputs
-    """
     computed, scheduled = torch.as_tensor(num_computed).long(), torch.as_tensor(num_scheduled).long()
     ends = scheduled.cumsum(0)
     shift = computed - (ends - scheduled)  # from place in the batch to position
@@ -41,15 +20,6 @@ def read_tables(
     block_table: np.ndarray,
     block_size: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the tables of tokens and of blocks say of each token of the step: (input_ids, slot_mapping), both int[T].
-
-    input_ids: which token it is. slot_mapping: the slot that its K and V go to.
-
-    query_start_loc, positions: of locate_tokens, int64. token_ids: int32[>= R, >= tokens of the row], by row and
-    position. block_table: int32[>= R, >= blocks of the row], by row and position // block_size.
-
-    vLLM: v1/worker/block_table.py::BlockTable.compute_slot_mapping (with the token ids of _prepare_inputs)
-    """
     starts, places = torch.as_tensor(query_start_loc).long(), torch.as_tensor(positions).long()
     owners = torch.arange(len(starts) - 1).repeat_interleave(starts.diff())
     width = block_table.shape[1]
@@ -67,14 +37,6 @@ def flatten(
     block_size: int,
     pad_to: int | None = None,
 ) -> FlatBatch:
-    """Lay the scheduled tokens of all rows side by side.
-
-    num_computed, num_scheduled, token_ids, block_table: as in locate_tokens and read_tables.
-    pad_to: length to pad T to, never less than T; None: no padding. Padding stands at the end, has token 0, position 0
-    and slot -1, and belongs to no row.
-
-    vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._prepare_inputs
-    """
     query_start_loc, positions, seq_lens, logits_indices = locate_tokens(num_computed, num_scheduled)
     query_start_loc, positions = np.asarray(query_start_loc), np.asarray(positions)
     input_ids, slot_mapping = read_tables(query_start_loc, positions, token_ids, block_table, block_size)
@@ -95,17 +57,8 @@ def flatten(
 
 
 class InputBatch(given.InputBatch):
-    """vLLM: v1/worker/gpu_input_batch.py::InputBatch (with GPUModelRunner.requests and ._update_states)"""
-
     @boundary("update_states")
     def update_states(self, plan: SchedulerOutput) -> None:
-        """Take the scheduler's plan in. The order decides who gets which row.
-
-        Drop the ended; take the rows of those that get no tokens, or resume; remember the new; update the known; give
-        rows to the new, in the plan's order, then to the known without one; close the holes.
-
-        vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner._update_states
-        """
         known, resumed = plan.scheduled_cached_reqs, plan.scheduled_cached_reqs.resumed_req_ids
         for req_id in plan.finished_req_ids:
             self.requests.pop(req_id, None)
@@ -119,10 +72,6 @@ class InputBatch(given.InputBatch):
         self.condense()
 
     def _update_known(self, cached: CachedRequestData) -> list[CachedRequestState]:
-        """Update the requests that the worker knows, and their rows; returns those that need a row, in this order.
-
-        New blocks go behind a request's others; those of a resumed request replace them: its old ones are gone.
-        """
         joining = []
         for req_id, new_block_ids, num_computed in zip(
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
@@ -141,10 +90,6 @@ class InputBatch(given.InputBatch):
         return joining
 
     def add_request(self, state: CachedRequestState) -> int:
-        """Give a request the lowest hole, or else a new row at the end; returns the row.
-
-        vLLM: v1/worker/gpu_input_batch.py::InputBatch.add_request
-        """
         free = [number for number, req_id in enumerate(self.req_ids) if req_id is None]
         row = min(free, default=len(self.req_ids))
         if free:
@@ -161,10 +106,6 @@ class InputBatch(given.InputBatch):
         return row
 
     def condense(self) -> None:
-        """Fill holes from the end: the last row that is none moves into the lowest hole, until no hole is left.
-
-        vLLM: v1/worker/gpu_input_batch.py::InputBatch.condense
-        """
         num_live = len(self.req_id_to_index)
         holes = [number for number in range(num_live) if self.req_ids[number] is None]
         for hole in holes:

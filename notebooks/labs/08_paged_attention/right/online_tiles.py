@@ -1,16 +1,7 @@
 """A right solution of lab 08: slots as numbers, an online softmax over tiles, heads grouped and not repeated."""
 
-import numpy as np
-import torch
-
 
 def gather_kv_numpy(cache: np.ndarray, table_row: np.ndarray, seq_len: int) -> np.ndarray:
-    """The K or the V of one sequence, in the order of its tokens: [blocks, B, Hkv, D] -> [L, Hkv, D], L = seq_len.
-
-    table_row int[W]: key p is in block table_row[p // B]. Slots without a key may hold anything.
-
-    vLLM: none, the kernels never gather
-    """
     block_size = cache.shape[1]
     places = np.arange(seq_len)
     slots = np.asarray(table_row, dtype=np.int64)[places // block_size] * block_size + places % block_size
@@ -18,12 +9,6 @@ def gather_kv_numpy(cache: np.ndarray, table_row: np.ndarray, seq_len: int) -> n
 
 
 def attend_numpy(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
-    """Causal attention of one sequence; gives [n, Hq, D].
-
-    q [n, Hq, D]: the last n of the sequence's L tokens. k, v [L, Hkv, D]. Query head h reads KV head h // (Hq / Hkv).
-
-    vLLM: none, this is the formula
-    """
     n, num_heads, size = q.shape
     seq_len, kv_heads, _ = k.shape
     grouped = q.reshape(n, kv_heads, num_heads // kv_heads, size)
@@ -54,12 +39,6 @@ def paged_attention_numpy(
     block_table: np.ndarray,  # int[R, W]
     scale: float,
 ) -> np.ndarray:
-    """Causal attention of each sequence's last tokens to all its keys; gives [T, Hq, D].
-
-    A sequence of length 0, and tokens that belong to no sequence, give zeros.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::unified_attention
-    """
     rows = []
     for start, end, length, table in zip(query_start_loc, query_start_loc[1:], seq_lens, block_table, strict=False):
         if length == 0:
@@ -71,10 +50,6 @@ def paged_attention_numpy(
 
 
 def gather_kv(cache: torch.Tensor, table_row: torch.Tensor, seq_len: int) -> torch.Tensor:
-    """The K or the V of one sequence, in the order of its tokens: [blocks, B, Hkv, D] -> [L, Hkv, D].
-
-    vLLM: none, the kernels never gather
-    """
     places = torch.arange(seq_len, device=cache.device)
     slots = table_row.long()[places // cache.shape[1]] * cache.shape[1] + places % cache.shape[1]
     return cache.reshape(-1, *cache.shape[2:]).index_select(0, slots)
@@ -88,10 +63,6 @@ def attend(
     sliding_window: int = 0,
     softcap: float = 0.0,
 ) -> torch.Tensor:
-    """Causal attention of one sequence, whole softmax at once; gives [n, Hq, D] in q's dtype.
-
-    vLLM: none, this is the formula
-    """
     compute = torch.promote_types(q.dtype, torch.float32)
     n, num_heads, size = q.shape
     seq_len, kv_heads, _ = k.shape
@@ -115,13 +86,6 @@ def paged_attention(
     sliding_window: int = 0,
     softcap: float = 0.0,
 ) -> torch.Tensor:
-    """Causal attention of each sequence's last tokens to all its keys; gives [T, Hq, D].
-
-    A sequence of length 0, and tokens that belong to no sequence, give zeros. sliding_window: keys that a token sees,
-    itself included; 0 means all. softcap > 0: scores become softcap * tanh(score / softcap).
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::unified_attention
-    """
     out = torch.zeros_like(q)
     starts = query_start_loc.tolist()
     for row, length in enumerate(seq_lens.tolist()):

@@ -1,28 +1,14 @@
 """A right solution of lab 08: in torch all rows at once, padded, with one SDPA; no Python loop at all."""
 
-import numpy as np
-import torch
 import torch.nn.functional as F
 
 
 def gather_kv_numpy(cache: np.ndarray, table_row: np.ndarray, seq_len: int) -> np.ndarray:
-    """The K or the V of one sequence, in the order of its tokens: [blocks, B, Hkv, D] -> [L, Hkv, D], L = seq_len.
-
-    table_row int[W]: key p is in block table_row[p // B]. Slots without a key may hold anything.
-
-    vLLM: none, the kernels never gather
-    """
     blocks = table_row[: (seq_len + cache.shape[1] - 1) // cache.shape[1]]
     return np.concatenate(list(cache[blocks]))[:seq_len] if len(blocks) else cache[0, :0]
 
 
 def attend_numpy(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
-    """Causal attention of one sequence; gives [n, Hq, D].
-
-    q [n, Hq, D]: the last n of the sequence's L tokens. k, v [L, Hkv, D]. Query head h reads KV head h // (Hq / Hkv).
-
-    vLLM: none, this is the formula
-    """
     n, seq_len = len(q), len(k)
     heads = np.arange(q.shape[1]) // (q.shape[1] // k.shape[1])
     scores = (q.transpose(1, 0, 2) @ k[:, heads].transpose(1, 2, 0)) * scale
@@ -40,41 +26,12 @@ def paged_attention_numpy(
     block_table: np.ndarray,  # int[R, W]
     scale: float,
 ) -> np.ndarray:
-    """Causal attention of each sequence's last tokens to all its keys; gives [T, Hq, D].
-
-    A sequence of length 0, and tokens that belong to no sequence, give zeros.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::unified_attention
-    """
     out = q * 0.0
     for row in np.flatnonzero((np.diff(query_start_loc) > 0) & (seq_lens > 0)):
         first, last = query_start_loc[row : row + 2]
         k, v = (gather_kv_numpy(cache, block_table[row], seq_lens[row]) for cache in (k_cache, v_cache))
         out[first:last] = attend_numpy(q[first:last], k, v, scale)
     return out
-
-
-def gather_kv(cache: torch.Tensor, table_row: torch.Tensor, seq_len: int) -> torch.Tensor:
-    """The K or the V of one sequence, in the order of its tokens: [blocks, B, Hkv, D] -> [L, Hkv, D].
-
-    vLLM: none, the kernels never gather
-    """
-    raise NotImplementedError("Lab 8.4: find block and offset of every key")
-
-
-def attend(
-    q: torch.Tensor,  # [n, Hq, D], the last n of the L tokens
-    k: torch.Tensor,  # [L, Hkv, D]
-    v: torch.Tensor,  # [L, Hkv, D]
-    scale: float,
-    sliding_window: int = 0,
-    softcap: float = 0.0,
-) -> torch.Tensor:
-    """Causal attention of one sequence, whole softmax at once; gives [n, Hq, D] in q's dtype.
-
-    vLLM: none, this is the formula
-    """
-    raise NotImplementedError("Lab 8.4: scores, mask, softmax, values")
 
 
 def paged_attention(
@@ -89,13 +46,6 @@ def paged_attention(
     sliding_window: int = 0,
     softcap: float = 0.0,
 ) -> torch.Tensor:
-    """Causal attention of each sequence's last tokens to all its keys; gives [T, Hq, D].
-
-    A sequence of length 0, and tokens that belong to no sequence, give zeros. sliding_window: keys that a token sees,
-    itself included; 0 means all. softcap > 0: scores become softcap * tanh(score / softcap).
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::unified_attention
-    """
     block_size, (num_rows, width) = k_cache.shape[1], block_table.shape
     places = torch.arange(width * block_size, device=q.device)
     slots = block_table.long()[:, places // block_size] * block_size + places % block_size

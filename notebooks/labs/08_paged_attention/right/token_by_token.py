@@ -1,17 +1,9 @@
 """A right solution of lab 08: loops over tokens, heads and keys in numpy; SDPA in torch."""
 
-import numpy as np
-import torch
 import torch.nn.functional as F
 
 
 def gather_kv_numpy(cache: np.ndarray, table_row: np.ndarray, seq_len: int) -> np.ndarray:
-    """The K or the V of one sequence, in the order of its tokens: [blocks, B, Hkv, D] -> [L, Hkv, D], L = seq_len.
-
-    table_row int[W]: key p is in block table_row[p // B]. Slots without a key may hold anything.
-
-    vLLM: none, the kernels never gather
-    """
     block_size, heads, size = cache.shape[1:]
     out = np.empty((seq_len, heads, size), dtype=cache.dtype)
     for place in range(seq_len):
@@ -21,12 +13,6 @@ def gather_kv_numpy(cache: np.ndarray, table_row: np.ndarray, seq_len: int) -> n
 
 
 def attend_numpy(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
-    """Causal attention of one sequence; gives [n, Hq, D].
-
-    q [n, Hq, D]: the last n of the sequence's L tokens. k, v [L, Hkv, D]. Query head h reads KV head h // (Hq / Hkv).
-
-    vLLM: none, this is the formula
-    """
     out = np.zeros_like(q)
     group = q.shape[1] // k.shape[1]
     before = len(k) - len(q)
@@ -47,12 +33,6 @@ def paged_attention_numpy(
     block_table: np.ndarray,  # int[R, W]
     scale: float,
 ) -> np.ndarray:
-    """Causal attention of each sequence's last tokens to all its keys; gives [T, Hq, D].
-
-    A sequence of length 0, and tokens that belong to no sequence, give zeros.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::unified_attention
-    """
     out = np.zeros(q.shape, dtype=q.dtype)
     for row in range(len(seq_lens)):
         tokens = slice(int(query_start_loc[row]), int(query_start_loc[row + 1]))
@@ -64,10 +44,6 @@ def paged_attention_numpy(
 
 
 def gather_kv(cache: torch.Tensor, table_row: torch.Tensor, seq_len: int) -> torch.Tensor:
-    """The K or the V of one sequence, in the order of its tokens: [blocks, B, Hkv, D] -> [L, Hkv, D].
-
-    vLLM: none, the kernels never gather
-    """
     blocks = table_row[: -(-seq_len // cache.shape[1])].long()
     return cache[blocks].flatten(0, 1)[:seq_len]
 
@@ -80,10 +56,6 @@ def attend(
     sliding_window: int = 0,
     softcap: float = 0.0,
 ) -> torch.Tensor:
-    """Causal attention of one sequence, whole softmax at once; gives [n, Hq, D] in q's dtype.
-
-    vLLM: none, this is the formula
-    """
     n, length = q.shape[0], k.shape[0]
     mask = torch.ones(n, length, dtype=torch.bool, device=q.device).tril(length - n)
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
@@ -102,13 +74,6 @@ def paged_attention(
     sliding_window: int = 0,
     softcap: float = 0.0,
 ) -> torch.Tensor:
-    """Causal attention of each sequence's last tokens to all its keys; gives [T, Hq, D].
-
-    A sequence of length 0, and tokens that belong to no sequence, give zeros. sliding_window: keys that a token sees,
-    itself included; 0 means all. softcap > 0: scores become softcap * tanh(score / softcap).
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::unified_attention
-    """
     out = torch.zeros_like(q)
     for row, length in enumerate(seq_lens.tolist()):
         start, end = int(query_start_loc[row]), int(query_start_loc[row + 1])

@@ -1,12 +1,5 @@
 """A right solution of lab 09: a program copies a tile of four tokens; the first argument of its grid is the tile."""
 
-import torch
-import triton
-import triton.language as tl
-
-from minivllm_kernels.launch import Launch, launch
-from minivllm_kernels.tuning import WriteTuning
-
 
 @triton.jit
 def reshape_and_cache_kernel(
@@ -23,11 +16,6 @@ def reshape_and_cache_kernel(
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,  # numbers that a program copies, a power of two
 ):
-    """Program (t, i) copies numbers i * TILE .. (i + 1) * TILE - 1 of token t.
-
-    vLLM: v1/attention/ops/triton_reshape_and_cache_flash.py::reshape_and_cache_kernel_flash (simplified: no FP8, one
-    layout)
-    """
     tokens = tl.program_id(1) * 4 + tl.arange(0, 4)
     numbers = tl.program_id(0) * TILE + tl.arange(0, TILE)
     # the last program may have fewer than four tokens: their number is not known here, so the launch says it
@@ -52,13 +40,6 @@ def reshape_and_cache(
     tuning: WriteTuning | None = None,
     launch: Launch = launch,
 ) -> None:
-    """Write key and value [T', H, D] to the slots int64[T], T <= T', of caches [blocks, block_size, H, D], in place.
-
-    key and value may be slices of a larger tensor and differ in stride; the caches may be slices of one tensor. A slot
-    of -1 is skipped. Raises ValueError for layouts that the kernel can't address.
-
-    vLLM: v1/attention/ops/triton_reshape_and_cache_flash.py::triton_reshape_and_cache_flash
-    """
     num_tokens = slot_mapping.shape[0]
     numbers = key.shape[1] * key.shape[2]
     if not num_tokens:

@@ -1,12 +1,5 @@
 """A right solution of lab 09: a program copies one token, tile after tile."""
 
-import torch
-import triton
-import triton.language as tl
-
-from minivllm_kernels.launch import Launch, launch
-from minivllm_kernels.tuning import WriteTuning
-
 
 @triton.jit
 def reshape_and_cache_kernel(
@@ -23,11 +16,6 @@ def reshape_and_cache_kernel(
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,  # numbers that a program copies, a power of two
 ):
-    """Program (t, i) copies numbers i * TILE .. (i + 1) * TILE - 1 of token t.
-
-    vLLM: v1/attention/ops/triton_reshape_and_cache_flash.py::reshape_and_cache_kernel_flash (simplified: no FP8, one
-    layout)
-    """
     token = tl.program_id(0)
     slot = tl.load(slot_mapping + token)
     if slot >= 0:
@@ -48,13 +36,6 @@ def reshape_and_cache(
     tuning: WriteTuning | None = None,
     launch: Launch = launch,
 ) -> None:
-    """Write key and value [T', H, D] to the slots int64[T], T <= T', of caches [blocks, block_size, H, D], in place.
-
-    key and value may be slices of a larger tensor and differ in stride; the caches may be slices of one tensor. A slot
-    of -1 is skipped. Raises ValueError for layouts that the kernel can't address.
-
-    vLLM: v1/attention/ops/triton_reshape_and_cache_flash.py::triton_reshape_and_cache_flash
-    """
     tokens = len(slot_mapping)
     if tokens:
         launch(

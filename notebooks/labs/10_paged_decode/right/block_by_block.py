@@ -1,11 +1,5 @@
 """A right solution of lab 10: one block after the other, in one piece; segments as lists of keys."""
 
-import torch
-import triton
-import triton.language as tl
-
-from minivllm_kernels.tile_ops import dot
-
 
 def online_softmax_step(
     m: torch.Tensor,  # [..., G], the largest score so far; -inf at first
@@ -14,62 +8,12 @@ def online_softmax_step(
     s: torch.Tensor,  # [..., G, T], scores of the next tile; -inf: may not be seen
     v: torch.Tensor,  # [..., T, D]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Take a tile of keys into the running maximum, sum and weighted values; gives the new (m, l, acc).
-
-    acc / l is then attention over all keys so far.
-
-    vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
-    """
     whole = torch.cat([m.unsqueeze(-1), s], dim=-1)
     new = whole.max(dim=-1).values
     base = torch.nan_to_num(new, neginf=0.0).unsqueeze(-1)
     weights = torch.exp(whole - base)
     old, tile = weights[..., :1], weights[..., 1:]
     return new, (old * l.unsqueeze(-1)).squeeze(-1) + tile.sum(-1), old * acc + tile @ v
-
-
-@triton.jit
-def softmax_step(row_max, row_sum, scores, scale):
-    """Take a tile of scores into the running maximum and sum.
-
-    A scaled score is score * scale; scale > 0 holds LOG2E already, so 2^x is taken of it. row_max float32[M]: the
-    largest scaled score so far, -inf at first. row_sum float32[M]: the sum of 2^(scaled score - row_max) so far, 0 at
-    first. scores float32[M, T]: before scaling, -inf for a key that may not be seen.
-
-    Gives four: the new maximum and sum, the weights float32[M, T] of the tile, which count from the new maximum, and
-    the factor float32[M] for all that was summed under the old one.
-
-    vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
-    """
-    raise NotImplementedError("Lab 10.2: take the tile into maximum and sum; give its weights and the factor")
-
-
-@triton.jit
-def attend_tiles(
-    query,  # [M, D2], M query heads of one token
-    k_head,  # pointer to this KV head in the first slot of block 0
-    v_head,  # the same in V
-    table_row,  # pointer to the sequence's block ids
-    first_tile,
-    last_tile,  # exclusive
-    seq_len,  # keys from here on don't exist, and their slots hold anything
-    scale,  # of dot(q, k), without LOG2E
-    block_stride,  # elements from block to block
-    page_stride,  # elements from token to token within a block
-    D: tl.constexpr,  # numbers of a head
-    D2: tl.constexpr,  # columns of a tile, 2^n >= D
-    BLOCK_SIZE: tl.constexpr,  # keys of a block
-    TILE: tl.constexpr,  # keys of a tile, 2^n
-):
-    """Walk over the tiles first_tile..last_tile - 1 of a sequence's keys, for a token that sees all of them.
-
-    Tile i has the keys i * TILE to i * TILE + TILE - 1. A scaled score is dot(q, k) * scale * LOG2E, and w is
-    2^(scaled score - row_max). Gives row_max float32[M], the largest scaled score, row_sum float32[M], the sum of w,
-    and acc float32[M, D2], the sum of w * V, over the keys of these tiles. Without a tile they are -inf, 0 and 0.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its loop over tiles)
-    """
-    raise NotImplementedError("Lab 10.2: walk over the tiles: find the keys, score them, carry the sums on")
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -94,10 +38,6 @@ def paged_decode_kernel(
     G2: tl.constexpr,  # rows of a tile of queries, 2^n >= G
     D2: tl.constexpr,  # its columns, 2^n >= D
 ):
-    """Program (s, h) attends with the G query heads of KV head h of sequence s. Without a key their out is 0.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 2D form with one token a sequence)
-    """
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     length = tl.load(seq_lens + row)
@@ -150,12 +90,6 @@ def paged_decode_segments_kernel(
     G2: tl.constexpr,
     D2: tl.constexpr,
 ):
-    """Program (s, h, i) attends as paged_decode_kernel does, to segment i of the keys alone.
-
-    All segments have the same number of tiles, rounded up, and the last ones less. One without a key writes nothing.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 3D form)
-    """
     row, kv_head, segment = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     length = tl.load(seq_lens + row)
     keys = tl.cdiv(tl.cdiv(length, TILE), SEGMENTS) * TILE
@@ -202,10 +136,6 @@ def reduce_segments_kernel(
     SEGMENTS: tl.constexpr,
     D2: tl.constexpr,
 ):
-    """Program (s, h) joins the segments of query head h of sequence s, each weighted by 2^(its max - largest max).
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::reduce_segments
-    """
     row = tl.program_id(0)
     head = tl.program_id(1)
     length = tl.load(seq_lens + row)

@@ -1,11 +1,5 @@
 """A right solution of lab 10: e^x in place of 2^x, a large negative start, products by sums."""
 
-import torch
-import triton
-import triton.language as tl
-
-from minivllm_kernels.tile_ops import LOG2E
-
 
 def online_softmax_step(
     m: torch.Tensor,  # [..., G], the largest score so far; -inf at first
@@ -14,12 +8,6 @@ def online_softmax_step(
     s: torch.Tensor,  # [..., G, T], scores of the next tile; -inf: may not be seen
     v: torch.Tensor,  # [..., T, D]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Take a tile of keys into the running maximum, sum and weighted values; gives the new (m, l, acc).
-
-    acc / l is then attention over all keys so far.
-
-    vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
-    """
     new = torch.where(s.amax(dim=-1) > m, s.amax(dim=-1), m)
     reference = torch.where(torch.isinf(new), torch.zeros_like(new), new)
     old_part = torch.where(torch.isinf(m), torch.zeros_like(m), (m - reference).exp())
@@ -31,17 +19,6 @@ def online_softmax_step(
 
 @triton.jit
 def softmax_step(row_max, row_sum, scores, scale):
-    """Take a tile of scores into the running maximum and sum.
-
-    A scaled score is score * scale; scale > 0 holds LOG2E already, so 2^x is taken of it. row_max float32[M]: the
-    largest scaled score so far, -inf at first. row_sum float32[M]: the sum of 2^(scaled score - row_max) so far, 0 at
-    first. scores float32[M, T]: before scaling, -inf for a key that may not be seen.
-
-    Gives four: the new maximum and sum, the weights float32[M, T] of the tile, which count from the new maximum, and
-    the factor float32[M] for all that was summed under the old one.
-
-    vLLM: v1/attention/ops/triton_attention_helpers.py::softmax_step
-    """
     scaled = scores * scale
     new_max = tl.maximum(row_max, tl.max(scaled, 1))
     weights = tl.where(scaled == float("-inf"), 0.0, tl.math.exp2(scaled - new_max[:, None]))
@@ -66,14 +43,6 @@ def attend_tiles(
     BLOCK_SIZE: tl.constexpr,  # keys of a block
     TILE: tl.constexpr,  # keys of a tile, 2^n
 ):
-    """Walk over the tiles first_tile..last_tile - 1 of a sequence's keys, for a token that sees all of them.
-
-    Tile i has the keys i * TILE to i * TILE + TILE - 1. A scaled score is dot(q, k) * scale * LOG2E, and w is
-    2^(scaled score - row_max). Gives row_max float32[M], the largest scaled score, row_sum float32[M], the sum of w,
-    and acc float32[M, D2], the sum of w * V, over the keys of these tiles. Without a tile they are -inf, 0 and 0.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its loop over tiles)
-    """
     d = tl.arange(0, D2)
     t = tl.arange(0, TILE)
     top = tl.full([query.shape[0]], -1.0e30, tl.float32)
@@ -120,10 +89,6 @@ def paged_decode_kernel(
     G2: tl.constexpr,  # rows of a tile of queries, 2^n >= G
     D2: tl.constexpr,  # its columns, 2^n >= D
 ):
-    """Program (s, h) attends with the G query heads of KV head h of sequence s. Without a key their out is 0.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 2D form with one token a sequence)
-    """
     s = tl.program_id(0)
     h = tl.program_id(1)
     length = tl.load(seq_lens + s)
@@ -175,12 +140,6 @@ def paged_decode_segments_kernel(
     G2: tl.constexpr,
     D2: tl.constexpr,
 ):
-    """Program (s, h, i) attends as paged_decode_kernel does, to segment i of the keys alone.
-
-    All segments have the same number of tiles, rounded up, and the last ones less. One without a key writes nothing.
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::kernel_unified_attention (its 3D form)
-    """
     s = tl.program_id(0)
     h = tl.program_id(1)
     i = tl.program_id(2)
@@ -229,10 +188,6 @@ def reduce_segments_kernel(
     SEGMENTS: tl.constexpr,
     D2: tl.constexpr,
 ):
-    """Program (s, h) joins the segments of query head h of sequence s, each weighted by 2^(its max - largest max).
-
-    vLLM: v1/attention/ops/triton_unified_attention.py::reduce_segments
-    """
     s = tl.program_id(0)
     h = tl.program_id(1)
     length = tl.load(seq_lens + s)

@@ -1,25 +1,7 @@
 """A right solution of lab 11: thresholds instead of sorted places; the inverse of the sums."""
 
-import torch
-
-from minivllm.boundary import boundary
-from minivllm.course.grader import given
-from minivllm.sample.logits_processors import (
-    MASKED,
-    apply_allowed_token_ids,
-    apply_logit_bias,
-    count_tokens,
-)
-from minivllm.sample.metadata import SamplingMetadata
-from minivllm.sample.sampler import SamplerOutput, gather_logprobs
-from minivllm.sampling_params import SAMPLING_EPS
-
 
 def apply_temperature(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Divide each row by its temperature, float32[R]; greedy rows (below 1e-5) stay as they are.
-
-    vLLM: v1/sample/sampler.py::Sampler.apply_temperature
-    """
     factor = torch.ones_like(temperature)
     hot = temperature >= SAMPLING_EPS
     factor[hot] = 1 / temperature[hot]
@@ -27,10 +9,6 @@ def apply_temperature(logits: torch.Tensor, temperature: torch.Tensor) -> torch.
 
 
 def apply_min_p(logits: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """Mask tokens less likely than min_p, float32[R], times the likeliest.
-
-    vLLM: v1/sample/logits_processor/builtin.py::MinPLogitsProcessor
-    """
     probs = torch.softmax(logits, dim=-1)
     best, _ = probs.max(dim=-1)
     keep = probs >= (min_p * best)[:, None]
@@ -38,12 +16,6 @@ def apply_min_p(logits: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
 
 
 def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None) -> torch.Tensor:
-    """Keep the k likeliest, ties with the k-th too; of these the fewest that together reach probability p.
-
-    k: int64[R], V is off. p: float32[R], 1 is off. The likeliest token always stays.
-
-    vLLM: v1/sample/ops/topk_topp_sampler.py::apply_top_k_top_p_pytorch
-    """
     if k is None and p is None:
         return logits
     if k is not None:
@@ -62,10 +34,6 @@ def apply_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Ten
 def apply_bad_words(
     logits: torch.Tensor, bad_words: dict[int, list[list[int]]], output_ids: list[list[int]]
 ) -> torch.Tensor:
-    """Mask the last token of a bad sequence where the output ends with the tokens before it.
-
-    vLLM: v1/sample/ops/bad_words.py::apply_bad_words
-    """
     masked = torch.zeros_like(logits, dtype=torch.bool)
     for row, sequences in bad_words.items():
         for sequence in sequences:
@@ -78,10 +46,6 @@ def apply_bad_words(
 def apply_min_tokens(
     logits: torch.Tensor, min_tokens: dict[int, tuple[int, set[int]]], output_ids: list[list[int]]
 ) -> torch.Tensor:
-    """Mask every stop token while a row has fewer outputs than its min_tokens, an ignored end of text too.
-
-    vLLM: v1/sample/logits_processor/builtin.py::MinTokensLogitsProcessor
-    """
     masked = torch.zeros_like(logits, dtype=torch.bool)
     for row, (minimum, stop_token_ids) in min_tokens.items():
         for token in stop_token_ids:
@@ -97,12 +61,6 @@ def apply_penalties(
     frequency: torch.Tensor,
     repetition: torch.Tensor,
 ) -> torch.Tensor:
-    """Weaken what has been said. Repetition looks at prompt and output, presence and frequency at the output alone.
-
-    presence, frequency, repetition: float32[R].
-
-    vLLM: v1/sample/ops/penalties.py::apply_all_penalties
-    """
     output = count_tokens(output_ids, logits)
     seen = torch.logical_or(output > 0, count_tokens(prompt_ids, logits) > 0)
     factor = torch.where(seen, repetition[:, None], 1.0)
@@ -112,12 +70,6 @@ def apply_penalties(
 
 
 def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Everything before the draw, in vLLM's order.
-
-    Returns (the greedy choice int64[R], or None when every row is random; the processed logits float32[R, V]).
-
-    vLLM: v1/sample/sampler.py::Sampler.sample
-    """
     logits = logits.float()
     if metadata.allowed_token_ids_mask is not None:
         logits = apply_allowed_token_ids(logits, metadata.allowed_token_ids_mask)
@@ -147,13 +99,6 @@ def process(logits: torch.Tensor, metadata: SamplingMetadata) -> tuple[torch.Ten
 def random_sample(
     probs: torch.Tensor, generators: dict[int, torch.Generator], default: torch.Generator
 ) -> torch.Tensor:
-    """Draw a token a row from probs float32[R, V]: int64[R].
-
-    An exponential race: argmax(probs / q) with q ~ Exp(1) chooses token i with probability probs[i]. A row with a
-    generator of its own draws its q from it, whatever the other rows are.
-
-    vLLM: v1/sample/ops/topk_topp_sampler.py::random_sample
-    """
     numbers = torch.rand(len(probs), generator=default)
     for row, generator in generators.items():
         numbers[row] = torch.rand(1, generator=generator)
@@ -163,19 +108,10 @@ def random_sample(
 
 
 class Sampler(given.Sampler):
-    """vLLM: v1/sample/sampler.py::Sampler"""
-
     @boundary("sampler.forward")
     def forward(
         self, logits: torch.Tensor, metadata: SamplingMetadata, discarded_rows: set[int] = frozenset()
     ) -> SamplerOutput:
-        """Choose a token for every row of logits [R, V], any float dtype; the logits are not changed.
-
-        discarded_rows: rows whose token will be thrown away. Their own generators draw nothing, so a seeded request
-        gets the same tokens whether or not its prompt was computed in chunks.
-
-        vLLM: v1/sample/sampler.py::Sampler.forward (vLLM rewinds the generators of discarded rows instead)
-        """
         greedy, processed = process(logits, metadata)
         sampled = greedy
         if not metadata.all_greedy:

@@ -1,35 +1,14 @@
 """A right solution of lab 12: all bytes so far, decoded anew; stop strings by where they end."""
 
-from collections.abc import Sequence
-from typing import Any
-
-from minivllm.boundary import boundary
-from minivllm.course.grader import given
-from minivllm.course.grader.byte_stream import bytes_of
-from minivllm.engine.detokenizer import TextStream
-from minivllm.engine.messages import EngineCoreOutput, FinishReason
-from minivllm.engine.output_processor import OutputProcessorOutput
-from minivllm.sampling_params import SamplingParams
-
 
 class ByteStream(TextStream):
-    """Token ids in, whole characters out. A token is some bytes of UTF-8, and may end within a character.
-
-    vLLM: v1/engine/detokenizer.py::FastIncrementalDetokenizer.decode_next (role)
-    """
-
     def __init__(self, tokenizer: Any, prompt_ids: Sequence[int], params: SamplingParams) -> None:
         self.tokenizer = tokenizer
         self.skip_special_tokens = params.skip_special_tokens
         self.data = b"".join(self.get_bytes(token_id) for token_id in prompt_ids)
         self.said = len(self.data.decode(errors="ignore"))
 
-    def get_bytes(self, token_id: int) -> bytes:
-        """The bytes that this token stands for."""
-        return bytes_of(self.tokenizer, token_id, self.skip_special_tokens)
-
     def step(self, token_id: int) -> str:
-        """The characters that this token completes: none, one, or several."""
         self.data += self.get_bytes(token_id)
         text = self.data.decode(errors="ignore")
         new, self.said = text[self.said :], len(text)
@@ -39,13 +18,6 @@ class ByteStream(TextStream):
 def check_stop_strings(
     output_text: str, new_char_count: int, stop: list[str], include_in_output: bool
 ) -> tuple[str, int] | None:
-    """Look for a stop string that ends within the last `new_char_count` characters. The first of the list wins, at the
-    first place where it ends there.
-
-    Returns (the stop string, the length to cut the text to, -1 for no cut), or None.
-
-    vLLM: v1/engine/detokenizer.py::check_stop_strings
-    """
     old = len(output_text) - new_char_count
     for stop_string in stop:
         for end in range(old + 1, len(output_text) + 1):
@@ -55,11 +27,6 @@ def check_stop_strings(
 
 
 class IncrementalDetokenizer(given.IncrementalDetokenizer):
-    """One request's text so far. Without a text stream (detokenize=False, or no tokenizer) it only keeps the ids.
-
-    vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer
-    """
-
     def __init__(self, text_stream: TextStream | None, params: SamplingParams) -> None:
         self.text_stream = text_stream
         self.stop = params.stop
@@ -72,13 +39,6 @@ class IncrementalDetokenizer(given.IncrementalDetokenizer):
         self._last_output_text_offset = 0
 
     def update(self, new_token_ids: list[int], stop_terminated: bool) -> str | None:
-        """Take new tokens in; returns the stop string that they complete, or None.
-
-        stop_terminated: the core ended the request at its last token, which is then kept out of the text (but not out
-        of token_ids), unless include_stop_str_in_output.
-
-        vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer.update
-        """
         if self.text_stream is None:
             self.token_ids.extend(new_token_ids)
             return None
@@ -104,10 +64,6 @@ class IncrementalDetokenizer(given.IncrementalDetokenizer):
         return found[0]
 
     def get_next_output_text(self, finished: bool, delta: bool) -> str:
-        """The text that may be shown: all of it, or with `delta` what is new since the last call.
-
-        vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer.get_next_output_text
-        """
         end = len(self.output_text)
         if not finished:
             end = max(0, end - self.stop_buffer_length)
@@ -119,16 +75,8 @@ class IncrementalDetokenizer(given.IncrementalDetokenizer):
 
 
 class OutputProcessor(given.OutputProcessor):
-    """vLLM: v1/engine/output_processor.py::OutputProcessor"""
-
     @boundary("process_outputs")
     def process_outputs(self, outputs: list[EngineCoreOutput], timestamp: float) -> OutputProcessorOutput:
-        """Take one message of the core in. An output of a request that has ended here is ignored.
-
-        timestamp: the core's monotonic clock when the message was made, seconds.
-
-        vLLM: v1/engine/output_processor.py::OutputProcessor.process_outputs
-        """
         result = OutputProcessorOutput()
         for output in outputs:
             state = self.request_states.get(output.request_id)

@@ -1,23 +1,7 @@
 """A right solution of lab 12: the length of a character from its first byte; a search character by character."""
 
-from collections.abc import Sequence
-from typing import Any
-
-from minivllm.boundary import boundary
-from minivllm.course.grader import given
-from minivllm.course.grader.byte_stream import bytes_of
-from minivllm.engine.detokenizer import TextStream
-from minivllm.engine.messages import EngineCoreOutput, FinishReason
-from minivllm.engine.output_processor import OutputProcessorOutput
-from minivllm.sampling_params import SamplingParams
-
 
 class ByteStream(TextStream):
-    """Token ids in, whole characters out. A token is some bytes of UTF-8, and may end within a character.
-
-    vLLM: v1/engine/detokenizer.py::FastIncrementalDetokenizer.decode_next (role)
-    """
-
     def __init__(self, tokenizer: Any, prompt_ids: Sequence[int], params: SamplingParams) -> None:
         self.tokenizer = tokenizer
         self.skip_special_tokens = params.skip_special_tokens
@@ -25,12 +9,7 @@ class ByteStream(TextStream):
         for token_id in prompt_ids:
             self.step(token_id)
 
-    def get_bytes(self, token_id: int) -> bytes:
-        """The bytes that this token stands for."""
-        return bytes_of(self.tokenizer, token_id, self.skip_special_tokens)
-
     def step(self, token_id: int) -> str:
-        """The characters that this token completes: none, one, or several."""
         self.rest += self.get_bytes(token_id)
         text = ""
         while self.rest:
@@ -46,13 +25,6 @@ class ByteStream(TextStream):
 def check_stop_strings(
     output_text: str, new_char_count: int, stop: list[str], include_in_output: bool
 ) -> tuple[str, int] | None:
-    """Look for a stop string that ends within the last `new_char_count` characters. The first of the list wins, at the
-    first place where it ends there.
-
-    Returns (the stop string, the length to cut the text to, -1 for no cut), or None.
-
-    vLLM: v1/engine/detokenizer.py::check_stop_strings
-    """
     for stop_string in stop:
         size = len(stop_string)
         for begin in range(len(output_text) - size + 1):
@@ -64,11 +36,6 @@ def check_stop_strings(
 
 
 class IncrementalDetokenizer(given.IncrementalDetokenizer):
-    """One request's text so far. Without a text stream (detokenize=False, or no tokenizer) it only keeps the ids.
-
-    vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer
-    """
-
     def __init__(self, text_stream: TextStream | None, params: SamplingParams) -> None:
         self.text_stream = text_stream
         self.stop = params.stop
@@ -82,13 +49,6 @@ class IncrementalDetokenizer(given.IncrementalDetokenizer):
         self._last_output_text_offset = 0
 
     def update(self, new_token_ids: list[int], stop_terminated: bool) -> str | None:
-        """Take new tokens in; returns the stop string that they complete, or None.
-
-        stop_terminated: the core ended the request at its last token, which is then kept out of the text (but not out
-        of token_ids), unless include_stop_str_in_output.
-
-        vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer.update
-        """
         if self.text_stream is None:
             self.token_ids.extend(new_token_ids)
             return None
@@ -107,10 +67,6 @@ class IncrementalDetokenizer(given.IncrementalDetokenizer):
         return found[0]
 
     def get_next_output_text(self, finished: bool, delta: bool) -> str:
-        """The text that may be shown: all of it, or with `delta` what is new since the last call.
-
-        vLLM: v1/engine/detokenizer.py::BaseIncrementalDetokenizer.get_next_output_text
-        """
         held = 0 if finished else self.stop_buffer_length
         ready = self.output_text[: len(self.output_text) - held] if held < len(self.output_text) else ""
         if not delta:
@@ -121,16 +77,8 @@ class IncrementalDetokenizer(given.IncrementalDetokenizer):
 
 
 class OutputProcessor(given.OutputProcessor):
-    """vLLM: v1/engine/output_processor.py::OutputProcessor"""
-
     @boundary("process_outputs")
     def process_outputs(self, outputs: list[EngineCoreOutput], timestamp: float) -> OutputProcessorOutput:
-        """Take one message of the core in. An output of a request that has ended here is ignored.
-
-        timestamp: the core's monotonic clock when the message was made, seconds.
-
-        vLLM: v1/engine/output_processor.py::OutputProcessor.process_outputs
-        """
         result = OutputProcessorOutput()
         for output in outputs:
             if output.request_id not in self.request_states:
