@@ -1,6 +1,6 @@
 """Where a file of the repository is: in a checkout where its name says, in an installed package beside the modules.
 
-Owns: nothing. Interface: repo_path, lab_folders, ROOT.
+Owns: nothing. Interface: repo_path, module_of, lab_folders, ROOT.
 Must not know: what is in the files.
 """
 
@@ -19,6 +19,13 @@ def repo_path(path: str | Path, root: Path = ROOT) -> Path:
     if top not in INSTALLED or (root / top).is_dir():
         return root / path
     return root / INSTALLED[top] / LAB.sub(r"lab\1", rest)
+
+
+def module_of(path: str) -> str:
+    """The name that a Python file of the repository is imported by, for example minivllm_kernels.reference."""
+    top, _, rest = path.partition("/")
+    name = INSTALLED.get(top, top) + "/" + LAB.sub(r"lab\1", rest)
+    return name.removesuffix(".py").replace("/", ".")
 
 
 def lab_folders(root: Path = ROOT) -> list[Path]:

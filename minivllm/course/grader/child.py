@@ -30,6 +30,7 @@ from typing import Any
 import msgspec
 
 from minivllm.course.grader.catalog import Lab, read_lab
+from minivllm.course.places import module_of
 
 MODULE = "starter"
 WHOLE_FILE = "*"  # in place of a task: all that the file has
@@ -143,17 +144,11 @@ def engine_symbols(lab: Lab) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for place in lab.symbols:
         path, _, symbol = place.partition("::")
-        member: Any = importlib.import_module(module_name(path))
+        member: Any = importlib.import_module(module_of(path))
         for part in symbol.split("."):
             member = inspect.getattr_static(member, part) if isinstance(member, type) else getattr(member, part)
         found[symbol] = member
     return found
-
-
-def module_name(path: str) -> str:
-    """The module of an engine file; kernels/ is imported as minivllm_kernels."""
-    name = path.removesuffix(".py").replace("/", ".")
-    return f"minivllm_{name}" if name.startswith("kernels.") else name
 
 
 def type_of_engine(lab: Lab, owner: str) -> type:
@@ -161,7 +156,7 @@ def type_of_engine(lab: Lab, owner: str) -> type:
     for place in lab.symbols:
         path, _, symbol = place.partition("::")
         if symbol.startswith(owner + "."):
-            return getattr(importlib.import_module(module_name(path)), owner)
+            return getattr(importlib.import_module(module_of(path)), owner)
     raise Refused(f"{owner} is no class of lab {lab.number}")
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minivllm.course.grader.catalog import Lab
-from minivllm.course.places import repo_path
+from minivllm.course.places import module_of, repo_path
 
 OPEN = re.compile(r"( *)# >>> lab (\d\d)\.(\d+) (\S.*)")
 CLOSE = re.compile(r"( *)# <<< lab (\d\d)\.(\d+)")
@@ -89,9 +89,7 @@ class Source:
 
     def __init__(self, root: Path, name: str) -> None:
         self.name = name
-        self.module = name.removesuffix(".py").replace("/", ".")
-        if self.module.startswith("kernels."):
-            self.module = f"minivllm_{self.module}"  # as pyproject.toml has it
+        self.module = module_of(name)
         text = repo_path(name, root).read_text(encoding="utf-8")
         self.lines = text.splitlines()
         self.tree = ast.parse(text)

@@ -36,7 +36,6 @@ def test_a_lab_is_whole(lab: Lab) -> None:
         "lab.toml",
         "README.md",
         "hints.md",
-        "starter.py",
         "wrong.py",
         "questions.py",
         "fingerprints.json",
