@@ -68,8 +68,7 @@ class State:
     finished_req_ids: list[str] = field(default_factory=list)  # ended; the worker has not been told yet
     free_blocks: OrderedDict[int, None] = field(default_factory=OrderedDict)  # the next to be handed out first
     ref_cnts: dict[int, int] = field(default_factory=dict)  # of blocks that are held
-    block_hashes: dict[int, str] = field(default_factory=dict)  # of blocks that can be hit
-    cached_blocks: dict[str, list[int]] = field(default_factory=dict)  # hash -> blocks; a look-up finds the first
+    block_hashes: dict[int, str] = field(default_factory=dict)  # of blocks that can be hit, in order of their hashing
     block_tables: dict[str, list[int]] = field(default_factory=dict)  # request -> its blocks in order
     num_cached_blocks: dict[str, int] = field(default_factory=dict)  # request -> leading blocks with a hash
     rows: list[Row] = field(default_factory=list)  # the worker's batch
@@ -91,7 +90,6 @@ class State:
             free_blocks=self.free_blocks.copy(),
             ref_cnts=dict(self.ref_cnts),
             block_hashes=dict(self.block_hashes),
-            cached_blocks={block_hash: list(blocks) for block_hash, blocks in self.cached_blocks.items()},
             block_tables={i: list(blocks) for i, blocks in self.block_tables.items()},
             num_cached_blocks=dict(self.num_cached_blocks),
             rows=list(self.rows),
@@ -102,6 +100,14 @@ class State:
     def free_order(self) -> list[int]:
         """Free blocks, the next to be handed out first."""
         return list(self.free_blocks)
+
+    @property
+    def cached_blocks(self) -> dict[str, list[int]]:
+        """Hash -> the blocks that have it; a look-up finds the first."""
+        found: dict[str, list[int]] = {}
+        for block_id, block_hash in self.block_hashes.items():
+            found.setdefault(block_hash, []).append(block_id)
+        return found
 
     def owners(self, block_id: int) -> list[str]:
         """The requests whose block table holds a block."""
@@ -251,7 +257,6 @@ def _released(state: State, event: Any) -> None:
 def _hashed(state: State, event: Any) -> None:
     for block_id, block_hash in zip(event.block_ids, event.block_hashes, strict=True):
         state.block_hashes[block_id] = block_hash
-        state.cached_blocks.setdefault(block_hash, []).append(block_id)
 
 
 def _forgot(state: State, event: Any) -> None:
@@ -260,17 +265,12 @@ def _forgot(state: State, event: Any) -> None:
 
 def _forget(state: State, block_ids: list[int]) -> None:
     for block_id in block_ids:
-        block_hash = state.block_hashes.pop(block_id, None)
-        if block_hash is None:
-            continue
-        state.cached_blocks[block_hash].remove(block_id)
-        if not state.cached_blocks[block_hash]:
-            del state.cached_blocks[block_hash]
+        state.block_hashes.pop(block_id, None)
 
 
 def _reset(state: State, event: Any) -> None:
     if event.done:
-        state.block_hashes, state.cached_blocks = {}, {}
+        state.block_hashes = {}
 
 
 # ---------------------------------------------------------------------- the worker
