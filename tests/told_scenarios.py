@@ -19,6 +19,7 @@ from minivllm.boundary import boundary
 from minivllm.course import scenarios
 from minivllm.course.scenarios import get_scenario, run_scenario
 from minivllm.models.default_model import default_model_path
+from minivllm.models.registry import ModelChoice
 from minivllm.models.tokenizer import load_tokenizer
 from minivllm.trace import Trace
 
@@ -105,6 +106,7 @@ def book_in_place_of_the_model() -> Iterator[None]:
 
     with (
         mock.patch("minivllm.worker.worker.load_model", load),
+        mock.patch("minivllm.worker.worker.choose_model", lambda *_: ModelChoice(BookModel, "the book answers")),
         mock.patch("minivllm.models.tokenizer.load_tokenizer", lambda *_: _tokenizer()),
     ):
         yield

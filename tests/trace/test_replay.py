@@ -155,9 +155,10 @@ import minivllm.trace
 from minivllm.trace import KINDS, Cursor, Event, Recorder, State, Trace, TraceError, load
 from minivllm.show.table import format_life
 trace = load(sys.argv[1])
+LOOKING = ("minivllm.trace", "minivllm.show")
 format_life(trace, "0"); trace.final_state(); trace.redact()
 heavy = {"torch", "transformers", "tokenizers", "zmq", "numpy"} & set(sys.modules)
-engine = [name for name in sys.modules if name.startswith("minivllm.") and not name.startswith("minivllm.trace")]
+engine = [name for name in sys.modules if name.startswith("minivllm.") and not name.startswith(LOOKING)]
 print(sorted(heavy), sorted(engine))
 """
 
