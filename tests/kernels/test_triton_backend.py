@@ -130,7 +130,8 @@ def test_same_tokens_as_the_torch_backend(multiprocess: bool, device: str) -> No
     tokens = {}
     for name in ("triton", "torch"):
         settings = {"max_num_batched_tokens": 16, "max_num_seqs": 4, "block_size": 4, "num_gpu_blocks_override": 64}
-        settings |= {"max_model_len": 64, "skip_tokenizer_init": True, "multiprocess": multiprocess}
+        settings |= {"dtype": "float32", "max_model_len": 64, "skip_tokenizer_init": True}
+        settings["multiprocess"] = multiprocess
         with LLM(str(tiny_model()), device=device, attention_backend=name, **settings) as llm:
             assert llm.llm_engine.engine_core.ready.attention_backend == name
             answers = llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
