@@ -348,3 +348,9 @@ def test_masks_that_leave_a_token_run(llm: LLM) -> None:
         ({"allowed_token_ids": [EOS_TOKEN_ID, 70], "min_tokens": 1, "logit_bias": {70: -90.0}}, [70, EOS_TOKEN_ID]),
     ):
         assert greedy(llm, [GOOD], 2, **fields) == [wanted]
+
+
+def test_a_bad_word_that_forbids_the_last_token_that_is_left(llm: LLM) -> None:
+    """What nobody can know before: token 0 comes, as in vLLM 0.22.0, and the request goes on."""
+    (d,) = set(llm.tokenizer.encode("dd"))
+    assert greedy(llm, [GOOD], 4, allowed_token_ids=[d], bad_words=["dd"]) == [[d, 0, d, 0]]

@@ -11,7 +11,7 @@ import pytest
 from engine.helpers import SETTINGS
 from engine.scripts import ROOT
 
-CALLERS_SIDE = ("llm.py", "config.py", "sampling_params.py", "parts.py", "outputs.py", "engine")
+CALLERS_SIDE = ("llm.py", "config.py", "sampling_params.py", "parts.py", "outputs.py", "engine", "sample", "worker")
 SCRIPT = """
 import json, sys
 from minivllm import LLM, SamplingParams
