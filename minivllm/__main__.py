@@ -31,9 +31,9 @@ BENCH: Table = {
     "gpu": ("a random model of 1B-like shapes, end to end on a CUDA GPU", "proof.bench.gpu", ""),
 }
 COMMANDS: Table = {
-    "trace": ("answer one prompt and write the trace of its life", "commands", "_trace"),
-    "generate": ("answer one prompt", "commands", "_generate"),
-    "model": ("where the default model lies and what it is", "commands", "_model"),
+    "trace": ("answer one prompt and write the trace of its life", "course.commands", "_trace"),
+    "generate": ("answer one prompt", "course.commands", "_generate"),
+    "model": ("where the default model lies and what it is", "course.commands", "_model"),
     "doctor": ("what works on this machine, and what to do about the rest", "proof.doctor", ""),
     "record": ("run a named scenario on a logical clock and write its trace", "course.scenarios.command", ""),
     "why": ("why a request got what it got in a step; where its time went", "show.commands", "_why"),
