@@ -1,12 +1,16 @@
 """A machine on which the kernels can't be compiled: the engine runs, and every place that names a backend says why."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from faults import fault
 from tiny_models import tiny_model
 
 from minivllm import LLM, SamplingParams
+from minivllm.attention.fast_backend import make_fast_backend
+from minivllm.paths import kernels_dir
 from minivllm.proof import doctor
 from minivllm.trace import load
 
@@ -72,3 +76,25 @@ def test_doctor_never_crashes_for_want_of_a_folder(monkeypatch: pytest.MonkeyPat
     findings = {finding.what: finding for finding in doctor.examine()}
     assert "MINIVLLM_CACHE='~/mine' can't be resolved" in findings["default model"].remedy
     assert "MINIVLLM_CACHE='~/mine' can't be resolved" in findings["attention"].found
+
+
+@fault(
+    "Memory and kernels",
+    "the cached kernels are cut in the middle",
+    how="half of the library, in the cache of an engine with a process of its own",
+    then="one line; they are compiled again, and the run takes attention_backend fast",
+)
+def test_cut_kernels_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_fast_backend(4, 2, 16, 16, torch.float32)  # the user's own are there now
+    shutil.copytree(kernels_dir(), tmp_path / "cache" / "kernels")
+    monkeypatch.setenv("MINIVLLM_CACHE", str(tmp_path / "cache"))
+    for library in kernels_dir().glob("*.so"):
+        library.write_bytes(library.read_bytes()[: library.stat().st_size // 2])
+    backends = []
+    for _ in range(2):
+        with LLM(str(tiny_model()), device="cpu", multiprocess=True) as llm:
+            backends.append(llm.llm_engine.engine_core.ready.attention_backend)
+    assert backends == ["fast", "fast"]
+    assert capfd.readouterr().err.count("is not what was compiled: it is made again") == 1
