@@ -16,6 +16,7 @@ import msgspec
 
 from minivllm.boundary import boundary
 from minivllm.config import EngineConfig
+from minivllm.engine.chat_template import check_rendered, check_template, within_limits
 from minivllm.engine.chat_utils import ANSWER_NEXT, ChatParams, detect_content_format, parse_chat_messages
 from minivllm.engine.messages import EngineCoreRequest
 from minivllm.engine.tokenize_params import TokenizeParams
@@ -128,11 +129,16 @@ class InputProcessor:
             content_format = detect_content_format(template)
         conversation = parse_chat_messages(messages, content_format)
         kwargs = chat_params.chat_template_kwargs | {"chat_template": template, "tokenize": False}
+        check_template(template)
         try:
-            text = tokenizer.apply_chat_template(conversation, **kwargs)
+            with within_limits():
+                text = tokenizer.apply_chat_template(conversation, **kwargs)
+        except InputError:
+            raise
         except Exception as error:  # a template may raise what it likes
             raise InputError(f"The model's chat template does not take these messages: {error}") from error
         self._check_text("The conversation", text)
+        check_rendered(text)
         text = text.lower() if tok_params.do_lower_case else text
         token_ids = self._as_token_ids(tok_params.encode(tokenizer, text))
         return EngineInput(tok_params.apply_post_tokenization(tokenizer, token_ids), text, arrival_time)
