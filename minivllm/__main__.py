@@ -6,6 +6,7 @@ Must not know: how anything is done, or which arguments a command has.
 """
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -15,7 +16,8 @@ from typing import Any
 
 from minivllm import __version__
 from minivllm.errors import EngineDeadError, InputError, ModelError
-from minivllm.printable import PrintableStream, printable
+from minivllm.paths import check_current_folder
+from minivllm.printable import PrintableStream, one_line, printable
 
 # name -> help, module, suffix of its functions: `add{suffix}_arguments(parser)` and `run{suffix}(arguments) -> status`
 Table = dict[str, tuple[str, str, str]]
@@ -63,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
+        check_current_folder()
         status = arguments.run(arguments)
         sys.stdout.flush()
         return status
@@ -72,6 +75,16 @@ def _run(arguments: argparse.Namespace) -> int:
     except EngineDeadError as error:
         print(f"minivllm: {printable(error)}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # whoever read our output has had enough, as `| head` does; nothing may be written at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:  # a full disk, a closed folder, a name that is no folder
+        remedy = "Name a place that can be used, or make room there."
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            remedy = "Allow more open files (ulimit -n)."
+        print(f"minivllm: {one_line(error)}. {remedy}", file=sys.stderr)
+        return 2
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "minivllm":
             raise
@@ -84,10 +97,6 @@ def _run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("\nminivllm: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # whoever read our output has had enough, as `| head` does; nothing may be written at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

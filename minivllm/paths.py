@@ -1,7 +1,7 @@
 """Where minivllm keeps what it fetches or makes: the default model, compiled kernels, wheels of vLLM.
 
 Owns: the names of these folders. All lie in one cache folder.
-Interface: cache_dir, default_model_dir, kernels_dir, vllm_wheels_dir name a folder.
+Interface: cache_dir, default_model_dir, kernels_dir, vllm_wheels_dir name a folder; check_current_folder.
 Must not know: what lies in them, or who asks.
 """
 
@@ -14,6 +14,14 @@ from minivllm_kernels.trust import make_private, others_may_write
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 OUT_FOLDER = Path("traces/out")  # where commands write traces, from the folder that one stands in
+
+
+def check_current_folder() -> None:
+    """InputError if the folder that this process works in has been removed: torch and transformers die of it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("The current folder has been removed. Change to one that exists, and try again.") from None
 
 
 def cache_dir() -> Path:

@@ -211,7 +211,13 @@ class SyncMPClient(EngineCoreClient):
         # the same thread may come in again: a signal's handler that ends the engine runs wherever the thread is
         self._state_lock, self._send_lock, self._end_lock = threading.RLock(), threading.RLock(), threading.RLock()
         # a folder that nobody else can enter, since whoever can write to the sockets can use the engine
-        self._socket_dir = tempfile.mkdtemp(prefix=SOCKET_DIR_PREFIX)
+        try:
+            self._socket_dir = tempfile.mkdtemp(prefix=SOCKET_DIR_PREFIX)
+        except OSError as error:
+            raise InputError(
+                f"There is no room for the sockets ({error}). Make room in the temporary folder, point TMPDIR at "
+                "another, or use multiprocess=False."
+            ) from error
         self.context = zmq.Context(io_threads=2)
         self.manager: CoreEngineProcManager | None = None
         self._output_thread = threading.Thread(
@@ -375,9 +381,9 @@ class SyncMPClient(EngineCoreClient):
             socket = self.context.socket(socket_type)
             socket.set_hwm(0)  # no message is ever dropped
             socket.bind(address)
-        except zmq.ZMQError as error:
-            remedy = "Point TMPDIR at another folder; its path must be short, about 80 characters at most."
-            if error.errno in (errno.EMFILE, errno.ENFILE):
+        except (zmq.ZMQError, UnicodeEncodeError) as error:  # the second: a name that this locale has no letters for
+            remedy = "Point TMPDIR at another folder; its path must be short, about 80 plain letters at most."
+            if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
                 remedy = "Allow more open files (ulimit -n)."
             raise InputError(f"No socket could be made in {self._socket_dir} ({error}). {remedy}") from error
         return socket, address

