@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from faults import fault
 from traced_runs import generate, llm_of, record
 
 from minivllm.__main__ import main
@@ -42,6 +43,12 @@ def what_is_at(path: Path) -> tuple[int, int, bool]:
     return (os.stat(path).st_mode, os.stat(path).st_ino, path.is_symlink())
 
 
+@fault(
+    "Traces and other files",
+    "the target of a page or an export is no file",
+    how="a device node, a link to /dev/null, a pipe that nobody reads, a folder",
+    then="a device is written to, the others are refused in one line; nothing is replaced",
+)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", ["view", "export"])
 def test_an_export_and_a_page_replace_no_device(
@@ -64,6 +71,12 @@ def test_an_export_and_a_page_replace_no_device(
     assert list(tmp_path.iterdir()) == [target]
 
 
+@fault(
+    "Traces and other files",
+    "the target of a trace is a device, a pipe or a folder",
+    how="a device node, a link to /dev/null, a pipe that nobody reads",
+    then="one warning, the engine answers, the target is what it was",
+)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("across", [False, True])
 def test_a_trace_replaces_no_device(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, across: bool) -> None:
@@ -134,6 +147,12 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@fault(
+    "Traces and other files",
+    "the disk is full under a page or an export",
+    how="a limit on the size of files",
+    then="one line, status 2; what was there before is there, and no half file",
+)
 @pytest.mark.parametrize("there", ["nothing", "an older one"])
 @pytest.mark.parametrize("command", ["view", "export"])
 def test_a_full_disk_leaves_no_half_file(tmp_path: Path, command: str, there: str) -> None:

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import pytest
+from faults import fault
 from tiny_models import CHAT_TEMPLATE
 from traced_runs import llm_of
 
@@ -24,6 +25,12 @@ def render(llm: Any, template: str) -> Any:
     return llm.llm_engine.input_processor.render_chat(MESSAGES)
 
 
+@fault(
+    "Model folders",
+    "a chat template that loops",
+    how="10**10 turns, a macro that calls itself, numbers that double",
+    then="InputError after 10 s (0.5 s in the test) says so; nothing is left switched on",
+)
 @pytest.mark.parametrize(
     "template",
     [
@@ -39,6 +46,12 @@ def test_a_template_that_loops_is_stopped(llm: Any, monkeypatch: pytest.MonkeyPa
     assert sys.gettrace() is None
 
 
+@fault(
+    "Model folders",
+    "a chat template that grows",
+    how="'a' * 10**10, a width of 2 * 10**9, a text that doubles",
+    then="InputError says that it takes more than 512 MiB",
+)
 @pytest.mark.parametrize(
     "template",
     [

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import fault
 from traced_runs import record
 
 from minivllm.__main__ import main
@@ -91,6 +92,12 @@ SPOILED: dict[str, tuple[Callable[[Lines], Any], str]] = {
 }
 
 
+@fault(
+    "Traces and other files",
+    "a trace with something that can not be",
+    how="21 of them: unknown and own parents, a number twice, 10**30 ns, missing fields, 10**8 blocks",
+    then="why, view, export and diff: one line with the event's number, status 2",
+)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", SPOILED)
 def test_what_can_not_be_is_told_in_one_line(
@@ -110,6 +117,12 @@ def test_what_can_not_be_is_told_in_one_line(
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+@fault(
+    "Traces and other files",
+    "a trace nested a million deep",
+    how="in the header, an event, an unknown kind, the cut last line",
+    then="TraceError names the line",
+)
 @pytest.mark.parametrize("place", ["the header", "an event", "an unknown kind", "the last line, cut off"])
 def test_deep_nesting_is_no_recursion_without_end(tmp_path: Path, lines: Lines, place: str) -> None:
     texts = [json.dumps(line) for line in lines]
@@ -159,6 +172,12 @@ def changed(lines: Lines, rng: random.Random) -> Lines:
     return lines
 
 
+@fault(
+    "Traces and other files",
+    "one value of a trace is another, or a line is lost or there twice",
+    how="200 at random, the four commands",
+    then="an answer, or one line; never a traceback, never a raw ESC",
+)
 def test_small_lies_give_answers_or_one_line_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: Lines
 ) -> None:
@@ -194,6 +213,12 @@ def run_bounded(*command: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
 
 
+@fault(
+    "Traces and other files",
+    "a small .gz that unpacks to much",
+    how="300 MiB of zeros or of events in a file of some 2 MB, in a process that may have 750 MiB",
+    then="one line: more than 64 MiB of text, and how to read it all the same",
+)
 @pytest.mark.parametrize("inside", ["nothing but zeros", "lines that are events"])
 def test_a_small_file_that_unpacks_to_much_is_refused(tmp_path: Path, lines: Lines, inside: str) -> None:
     path = tmp_path / "bomb.jsonl.gz"
@@ -232,6 +257,12 @@ def test_a_large_pool_is_not_kept_many_times(tmp_path: Path, lines: Lines) -> No
 # ---------------------------------------------------------------------- gzip members
 
 
+@fault(
+    "Traces and other files",
+    "a .gz of several members",
+    how="`cat a.gz b.gz`, with padding",
+    then="all of it is read",
+)
 def test_a_file_of_several_gzip_members_is_read_to_its_end(tmp_path: Path, lines: Lines) -> None:
     """As `cat a.gz b.gz` makes them."""
     texts = [(json.dumps(line) + "\n").encode() for line in lines]
@@ -251,6 +282,12 @@ def test_a_file_of_several_gzip_members_is_read_to_its_end(tmp_path: Path, lines
 # ---------------------------------------------------------------------- cut off
 
 
+@fault(
+    "Traces and other files",
+    "a trace that was cut off",
+    how="in a line, behind a line, in the zip",
+    then="the part that is there is shown; one line on stderr says so, and the page's data",
+)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("cut", ["in a line", "after a line", "in the zip"])
 def test_a_file_that_was_cut_is_told(
