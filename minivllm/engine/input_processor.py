@@ -125,13 +125,13 @@ class InputProcessor:
         if not messages:
             raise InputError("The conversation is empty: it has no message. Give at least one.")
         content_format = chat_params.chat_template_content_format
-        if content_format == "auto":
-            content_format = detect_content_format(template)
-        conversation = parse_chat_messages(messages, content_format)
         kwargs = chat_params.chat_template_kwargs | {"chat_template": template, "tokenize": False}
         check_template(template)
         try:
             with within_limits():
+                if content_format == "auto":
+                    content_format = detect_content_format(template)  # compiles it, which computes what is constant
+                conversation = parse_chat_messages(messages, content_format)
                 text = tokenizer.apply_chat_template(conversation, **kwargs)
         except InputError:
             raise
