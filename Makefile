@@ -29,7 +29,7 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test lint soak mutants vllm-env kernels-full labs-full traces refs notebooks docs screenshots format clean distclean reinstall
+.PHONY: help setup trace test test-vllm lint soak mutants vllm-env kernels-full labs-full traces refs notebooks docs screenshots format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
@@ -51,6 +51,9 @@ trace: $(STAMP) ## run one request on the default model and write its trace to t
 
 test: lint ## lint, then all tests
 	@$(PY) -m pytest $(ARGS)
+
+test-vllm: $(STAMP) ## vLLM 0.22.0's own unit tests on minivllm's classes (its source is fetched once, 35 MB; 10 minutes)
+	@$(PY) tests/vllm_own/run.py $(ARGS)
 
 lint: $(STAMP) ## ruff, and the rules of which layer may import which
 	@$(PY) -m ruff check .

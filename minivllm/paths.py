@@ -1,7 +1,8 @@
 """Where minivllm keeps what it fetches or makes: the default model, compiled kernels, wheels of vLLM.
 
 Owns: the names of these folders. All lie in one cache folder.
-Interface: cache_dir, default_model_dir, kernels_dir, vllm_wheels_dir name a folder; check_current_folder.
+Interface: cache_dir, default_model_dir, kernels_dir, vllm_wheels_dir and vllm_source_dir name a folder;
+check_current_folder.
 Must not know: what lies in them, or who asks.
 """
 
@@ -54,6 +55,11 @@ def kernels_dir() -> Path:
 def vllm_wheels_dir() -> Path:
     """The wheels of vLLM that its source is read from."""
     return cache_dir() / "vllm-wheels"
+
+
+def vllm_source_dir() -> Path:
+    """vLLM's source package, whose tests `make test-vllm` runs."""
+    return cache_dir() / "vllm-source"
 
 
 def _temporary() -> Path:
