@@ -1,6 +1,6 @@
 """One line for an event: the two or three numbers that matter, tokens, blocks, slots.
 
-Interface: describe, change, ids, ranges, quoted.
+Interface: describe, change, ids, ranges, quoted, plural, size.
 Must not know: how lines are laid out (table.py).
 """
 
@@ -60,7 +60,7 @@ def plural(count: int | None, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _size(shape: Sequence[int]) -> str:
+def size(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape))
 
 
@@ -136,12 +136,12 @@ def _prepared(event: Any, _: str) -> str:
 
 def _attention(event: Any, _: str) -> str:
     where = plural(event.calls, "layer") if event.layer is None else f"layer {event.layer}"
-    return f"{where}, queries {_size(event.query_shape)}"
+    return f"{where}, queries {size(event.query_shape)}"
 
 
 def _written(event: Any, _: str) -> str:
     where = plural(event.calls, "layer") if event.layer is None else f"layer {event.layer}"
-    return f"{where}, K and V {_size(event.key_shape)}"
+    return f"{where}, K and V {size(event.key_shape)}"
 
 
 def _sampled(event: Any, request_id: str) -> str:
@@ -207,12 +207,12 @@ _SAY: dict[str, Callable[[Any, str], str]] = {
     "prepare_inputs": _prepared,
     "get_slot_mappings": lambda e, _: f"{plural(e.num_slots, 'slot')} to {e.device}",
     "build_attention_metadata": lambda e, _: f"longest query {e.max_query_len}, longest sequence {e.max_seq_len}",
-    "model_forward": lambda e, _: f"hidden states {_size(e.hidden_states_shape)} {e.dtype}",
+    "model_forward": lambda e, _: f"hidden states {size(e.hidden_states_shape)} {e.dtype}",
     "do_kv_cache_update": _written,
     "attention": _attention,
-    "kernel.launch": lambda e, _: f"{e.name}, {_size(e.grid)} programs",
+    "kernel.launch": lambda e, _: f"{e.name}, {size(e.grid)} programs",
     "kernel.program": lambda e, _: f"program {ids(e.program)}, {plural(len(e.tiles), 'tile')}",
-    "compute_logits": lambda e, _: f"{_size(e.hidden_states_shape)} becomes {_size(e.logits_shape)}",
+    "compute_logits": lambda e, _: f"{size(e.hidden_states_shape)} becomes {size(e.logits_shape)}",
     "sample_tokens": _sampled,
     "sampler.forward": lambda e, _: "greedy" if e.all_greedy else "random" if e.all_random else "greedy and random",
     "update_from_output": _updated,

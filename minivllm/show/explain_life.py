@@ -13,17 +13,7 @@ from minivllm.show.explain_step import explain_step
 from minivllm.show.lives import ENDS, Life, Lives, Role
 from minivllm.show.phases import PHASES, Phase, phases
 from minivllm.show.reasons import Explanation, Reason, are, span
-
-# why a request waits -> what to say of a run of such steps, with the numbers of its last step
-_WAITS = {
-    "token_budget": "It waits: the budget is used up by others.",
-    "seats": "It waits for a seat: max_num_seqs is {max_num_seqs}.",
-    "blocks": "It waits for blocks: it needs {blocks_needed}, and at most {most_free} free.",
-    "not_fit_in_budget": "It waits: its {num_missing} tokens do not fit into what is left of a step's budget.",
-    "preemption": "It waits: somebody was preempted, and such a step admits nobody.",
-    "head_of_line": "It waits behind request {blocked_by}, which can't be admitted ({blocker_verdict}).",
-    "preempted": "It is preempted for request {for_req}: {num_computed_tokens} computed tokens are lost.",
-}
+from minivllm.show.waits import WAITS
 
 
 def explain_life(lives: Lives, life: Life) -> Explanation:
@@ -106,8 +96,8 @@ def _run_sentence(role: Role, run: list[Explanation]) -> str:
     explanation = run[-1]
     if not role.num_new_tokens:
         most_free = are(max(one.numbers.get("blocks_free") or 0 for one in run))
-        known = _WAITS.get(explanation.verdict)
-        return known.format(most_free=most_free, **explanation.numbers) if known else explanation.sentence
+        known = WAITS.get(explanation.verdict)
+        return known.life.format(most_free=most_free, **explanation.numbers) if known else explanation.sentence
     if explanation.verdict == "in_vain":
         return explanation.sentence
     if role.phase == "decode" and len(run) > 1:

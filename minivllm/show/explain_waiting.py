@@ -10,6 +10,7 @@ from minivllm.show.describe import plural
 from minivllm.show.explain_cache import explain_hits, explain_shortage, kept_blocks
 from minivllm.show.lives import ENDS, Life, Lives, StepEvents
 from minivllm.show.reasons import Explanation, Reason, are, requests, shares
+from minivllm.show.waits import WAITS
 
 Answer = tuple[str, list[Reason], dict[str, Any]]  # sentence, reasons, numbers
 
@@ -35,7 +36,7 @@ def _no_budget(lives: Lives, life: Life, step: StepEvents, skipped: Any) -> Answ
     plan = step.schedule
     used_by = lives.named(plan.num_scheduled_tokens)
     waits = "keeps its seat and its blocks, and" if life.request_id in plan.running else "waits and"
-    sentence = f"Request {life.name} {waits} gets nothing: the budget of {plan.token_budget[0]} tokens is used up."
+    sentence = WAITS["token_budget"].answer.format(name=life.name, waits=waits, budget=plan.token_budget[0])
     taken = f"A step has {plural(plan.token_budget[0], 'token')}: {shares(used_by)}, none is left."
     return sentence, [Reason("budget", taken, (plan.seq,), failed=True)], {"used_by": used_by}
 
@@ -45,7 +46,7 @@ def _no_seat(lives: Lives, life: Life, step: StepEvents, skipped: Any) -> Answer
     free = plan.num_free_blocks[1]
     running = [lives.name(request_id) for request_id in plan.running]
     taken = f"{len(running)} of {seats} {'is' if len(running) == 1 else 'are'} taken"
-    sentence = f"Request {life.name} waits for a seat: {taken}."
+    sentence = WAITS["seats"].answer.format(name=life.name, taken=taken)
     left = f"{skipped.token_budget} of {plural(plan.token_budget[0], 'token')} and {plural(free, 'block')} are left."
     taken = f"max_num_seqs is {seats}, and {requests(running)} run{'s' * (len(running) == 1)}."
     reasons = [Reason("budget", left, (plan.seq,)), Reason("seats", taken, (plan.seq,), failed=True)]
@@ -56,7 +57,7 @@ def _no_blocks(lives: Lives, life: Life, step: StepEvents, skipped: Any) -> Answ
     lookup = next(iter(step.of("get_computed_blocks", life.request_id)), None)
     refusal = next((event for event in step.of("allocate_slots", life.request_id) if event.refused), None)
     needed, free = skipped.blocks_needed, skipped.blocks_free
-    sentence = f"Request {life.name} waits for blocks: it needs {needed} and {are(free)} free."
+    sentence = WAITS["blocks"].answer.format(name=life.name, needed=needed, free=are(free))
     numbers = {"blocks_needed": needed, "blocks_free": free, "num_hit_tokens": skipped.num_hit_tokens}
     first = "It is the first in the queue; a seat is free and the budget is not used up."
     reasons = [Reason("turn", first, (step.schedule.seq,))]
@@ -76,8 +77,8 @@ def _no_chunk(lives: Lives, life: Life, step: StepEvents, skipped: Any) -> Answe
     lookup = next(iter(step.of("get_computed_blocks", life.request_id)), None)
     missing = (lookup.num_tokens if lookup is not None else life.arrived.num_tokens) - (skipped.num_hit_tokens or 0)
     left = skipped.token_budget
-    sentence = f"Request {life.name} waits: its {plural(missing, 'token')} do not fit into what is left of the budget, "
-    sentence += f"{left} of {plan.token_budget[0]}."
+    lack = {"missing": plural(missing, "token"), "left": left, "budget": plan.token_budget[0]}
+    sentence = WAITS["not_fit_in_budget"].answer.format(name=life.name, **lack)
     used_by = lives.named(plan.num_scheduled_tokens)
     reasons = [
         Reason("budget", f"A step has {plural(plan.token_budget[0], 'token')}: {shares(used_by)}.", (plan.seq,)),
@@ -87,7 +88,7 @@ def _no_chunk(lives: Lives, life: Life, step: StepEvents, skipped: Any) -> Answe
 
 
 def _behind(life: Life, step: StepEvents, blocker: Explanation) -> Answer:
-    sentence = f"Request {life.name} waits behind request {blocker.name}, which can't be admitted. Nobody overtakes."
+    sentence = WAITS["head_of_line"].answer.format(name=life.name, blocked_by=blocker.name)
     label = f"request {blocker.name}"
     failed = [reason for reason in blocker.reasons if reason.failed]
     reasons = [
@@ -101,10 +102,9 @@ def _admission_closed(lives: Lives, life: Life, step: StepEvents, skipped: Any) 
     plan = step.schedule
     victims = [lives.name(preemption.req_id) for preemption in plan.preemptions]
     were = f"{requests(victims)} {'was' if len(victims) == 1 else 'were'} preempted"
+    sentence = WAITS["preemption"].answer.format(name=life.name, were=were)
     if life.request_id in plan.running:
         sentence = f"Request {life.name} gets nothing: {were}, and the round of those that run ended there."
-    else:
-        sentence = f"Request {life.name} waits: {were} in this step, and a step that preempts admits nobody."
     last = plan.preemptions[-1]
     by = lives.name(last.for_req_id)
     needed, free = last.blocks_needed, last.blocks_free
@@ -136,9 +136,10 @@ def explain_preempted(lives: Lives, life: Life, step: StepEvents, preemption: An
     known, by = plan.num_tokens[me], lives.name(preemption.for_req_id)
     needed, free = preemption.blocks_needed, preemption.blocks_free
     lack = f"needs {plural(needed, 'more block')}, and {are(free)} free"
-    sentence = f"Request {life.name} is preempted: request {by} {lack}."
-    if preemption.for_req_id == me:
-        sentence = f"Request {life.name} is preempted: it {lack}, and it is itself the one that must go."
+    lack = (
+        f"it {lack}, and it is itself the one that must go" if preemption.for_req_id == me else f"request {by} {lack}"
+    )
+    sentence = WAITS["preempted"].answer.format(name=life.name, lack=lack)
     kept, freed = kept_blocks(lives, step, me)
     seqs = (plan.seq,) if freed is None else (plan.seq, freed.seq)
     num_output = known - (life.arrived.num_prompt_tokens if life.arrived is not None else known)

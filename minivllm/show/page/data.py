@@ -15,6 +15,8 @@ from minivllm.show.explain import Explainer
 from minivllm.show.page.deltas import state_data
 from minivllm.show.page.pieces import token_pieces
 from minivllm.show.page.sources import our_source, vllm_source
+from minivllm.show.sentences import Key, Said, Teller
+from minivllm.show.steps import Steps
 from minivllm.trace.events import KINDS, Unknown
 from minivllm.trace.replay import Trace
 
@@ -30,6 +32,8 @@ def page_data(
     pieces: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
     """All that the page shows, ready for JSON. place, only, tokenizer, pieces: see page_text in minivllm.show.page."""
+    pieces = token_pieces(trace, tokenizer) if pieces is None else dict(pieces)
+    steps = Steps(trace)
     header = msgspec.to_builtins(trace.header)
     environment = header.pop("environment", None) or {}  # paths and process ids are nobody's business
     return {
@@ -43,8 +47,10 @@ def page_data(
         "kinds": _kinds({event.kind for event in trace}),
         "events": [event.raw if isinstance(event, Unknown) else event for event in trace],
         "state": state_data(trace),
+        **steps.data(),
+        "said": _sentences(trace, steps, pieces),
         **_explanations(trace),
-        "pieces": token_pieces(trace, tokenizer) if pieces is None else dict(pieces),
+        "pieces": pieces,
     }
 
 
@@ -59,6 +65,30 @@ def _kinds(used: set[str]) -> dict[str, dict[str, Any]]:
         for kind, row in KINDS.items()
         if kind in used
     }
+
+
+def _sentences(trace: Trace, steps: Steps, pieces: Mapping[int, str]) -> dict[str, Any]:
+    """`of`: for each event the number of one of `sentences`; where it depends on the followed request: request ->
+    number, and "" for anybody else. A sentence is [parts, note]; a part is a text, or [key word], or [key word, 1] for
+    a loss.
+    """
+    teller = Teller(trace, steps, pieces)
+    numbers: dict[Said, int] = {}
+
+    def number(event: Any, followed: str | None = None) -> int:
+        return numbers.setdefault(teller.tell(event, followed), len(numbers))
+
+    of: list[int | dict[str, int]] = []
+    for event in trace:
+        if event.kind == "sample_tokens" and len(event.reqs) > 1:
+            of.append({"": number(event)} | {i: number(event, i) for i in event.req_ids})
+        else:
+            of.append(number(event))
+    return {"of": of, "sentences": [[list(map(_part, one.parts)), one.note] for one in numbers]}
+
+
+def _part(part: str | Key) -> Any:
+    return part if isinstance(part, str) else [part.text, 1] if part.is_loss else [part.text]
 
 
 def _explanations(trace: Trace) -> dict[str, Any]:

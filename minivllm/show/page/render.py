@@ -27,7 +27,6 @@ MODULES = (
     "link.js",
     "splitters.js",
     "facts.js",
-    "sentences.js",
     "strip.js",
     "layout.js",
     "timeline.js",

@@ -26,18 +26,8 @@ for (const e of events) {
 
 export const requestIds = Object.keys(data.requests);
 export const requestIndex = new Map(requestIds.map((id, i) => [id, i]));
-const answers = new Map();
-for (const id of requestIds) {
-  const outer = data.requests[id];
-  answers.set(outer, [...(answers.get(outer) || []), id]);
-}
-/** What a request is called on the page: the caller's number; 0.1 is the second of several answers to prompt 0. */
-export function nameOf(id) {
-  const outer = data.requests[id];
-  if (outer === undefined) return id;
-  const all = answers.get(outer);
-  return all.length === 1 ? outer : `${outer}.${all.indexOf(id)}`;
-}
+/** What a request is called on the page. */
+export const nameOf = (id) => data.names[id] ?? id;
 export const params = {}; // request -> {prompt, promptIds, numPrompt, maxTokens}
 {
   for (const e of events) {
@@ -62,38 +52,21 @@ export const visible = (text) => text.replace(/\n/g, "↵").replace(/\t/g, "⇥"
 
 // ------------------------------------------------------------------ groups: one for each step
 
-export const groups = []; // {step, events: [places], open: [events that began before], info}
+export const groups = []; // {step, index, events, open: [events that began before], plan, update, batch, total, t0, t1}
 {
-  const firstStep = events.find((e) => e.step != null);
-  let latest = firstStep ? firstStep.step : 0;
-  const seen = new Map();
-  const own = events.map((e) => e.step ?? null);
-  let next = null; // an event between steps belongs to the step that follows; at the end to the last one
-  const steps = new Array(events.length);
-  for (let place = events.length - 1; place >= 0; place--) {
-    if (own[place] != null && events[place].kind === "step") next = own[place];
-    steps[place] = own[place] ?? next;
-  }
-  const lasting = ["generate", "chat", "run_engine"]; // they hold many steps; all else stays with what holds it
-  for (let place = 0; place < events.length; place++) {
-    const { up } = events[place];
-    if (own[place] == null && lasting.includes(events[place].kind)) {
-      const inside = events[place].children.filter((child) => child.step != null).map((child) => child.step);
-      if (inside.length) steps[place] = Math.min(steps[place] ?? Infinity, inside[0]); // its first child is of the earliest step
-    } else if (own[place] == null && up?.group && !lasting.includes(up.kind)) steps[place] = up.group.step;
-    const step = steps[place] ?? latest;
-    latest = Math.max(latest, step);
-    if (!seen.has(step)) {
-      seen.set(step, { step, places: [] });
-      groups.push(seen.get(step));
+  const ofStep = new Map();
+  events.forEach((e, place) => {
+    const step = data.steps[place];
+    if (!ofStep.has(step)) {
+      ofStep.set(step, { step, events: [] });
+      groups.push(ofStep.get(step));
     }
-    seen.get(step).places.push(place);
-    events[place].group = seen.get(step);
-  }
+    e.group = ofStep.get(step);
+    e.group.events.push(e);
+  });
   groups.sort((a, b) => a.step - b.step);
   groups.forEach((group, i) => {
     group.index = i;
-    group.events = group.places.map((place) => events[place]);
     const open = new Set();
     for (const e of group.events) for (let up = e.up; up; up = up.up) if (up.group !== group) open.add(up);
     group.open = [...open].sort((a, b) => a.seq - b.seq);
@@ -113,61 +86,13 @@ export const stepName = (group) => (group.step ? `step ${group.step}` : "no step
 
 // ------------------------------------------------------------------ what each step did with each request
 
-export const roles = new Map(requestIds.map((id) => [id, new Map()])); // id -> group index -> role
+// id -> group index -> {kind, n, after, known, hits, resumed, waits: [in a word, with numbers, in full], finished}
+export const roles = new Map(requestIds.map((id) => [id, new Map()]));
 {
-  const arrived = new Map();
-  const ended = new Map();
-  const lost = new Set();
-  for (const group of groups) {
-    for (const e of group.events) if (e.kind === "scheduler.add_request") arrived.set(e.reqs[0], e);
-    const plan = group.plan;
-    const put = (id, role) => roles.get(id)?.set(group.index, { ...roles.get(id).get(group.index), ...role });
-    if (plan) {
-      for (const p of plan.preemptions || []) {
-        put(p.req_id, { kind: "preempted", preemption: p });
-        lost.add(p.req_id);
-      }
-      for (const s of plan.skipped || []) {
-        if (roles.get(s.req_id)?.get(group.index)?.kind === "preempted") continue;
-        put(s.req_id, { kind: "waits", skipped: s });
-      }
-      const hits = new Map();
-      for (const r of plan.scheduled_new_reqs || []) hits.set(r.req_id, r.num_computed_tokens);
-      for (const r of plan.scheduled_cached_reqs || []) if (r.resumed) hits.set(r.req_id, r.num_computed_tokens);
-      for (const [id, n] of Object.entries(plan.num_scheduled_tokens || {})) {
-        const after = plan.num_computed_tokens[id][1];
-        const known = plan.num_tokens[id];
-        const prompt = params[id]?.numPrompt ?? known;
-        const decode = n === 1 && after - n >= prompt && !hits.has(id);
-        put(id, { kind: decode ? "decode" : "prefill", n, after, known, chunk: after < known, hits: hits.get(id) || 0 });
-        put(id, { resumed: hits.has(id) && lost.has(id) });
-      }
-      for (const id of plan.waiting || []) if (!roles.get(id)?.has(group.index)) put(id, { kind: "waits" });
-    }
-    for (const e of group.events) {
-      if (e.kind === "update_from_output")
-        for (const u of e.updates || [])
-          if (u.finish_reason) {
-            put(u.req_id, { finished: u.finish_reason });
-            ended.set(u.req_id, e);
-          }
-      if (e.kind === "finish_requests")
-        for (const id of e.finished || []) {
-          put(id, { finished: e.status.replace("FINISHED_", "").toLowerCase() });
-          ended.set(id, e);
-        }
-    }
-  }
+  const indexOf = new Map(groups.map((group) => [group.step, group.index]));
+  for (const id of requestIds) for (const [step, role] of data.roles[id]) roles.get(id).set(indexOf.get(step), { ...role, waits: data.waits[role.waits] });
 }
-export const REASONS = {
-  token_budget: "budget",
-  seats: "seats",
-  blocks: "blocks",
-  not_fit_in_budget: "does not fit",
-  preemption: "after a preemption",
-  head_of_line: "behind",
-  preempted: "preempted",
-};
+export const isChunk = (role) => role.after < role.known;
 
 // ------------------------------------------------------------------ words
 

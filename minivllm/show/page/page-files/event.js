@@ -1,19 +1,25 @@
 // This event: its sentence, what it changed, where it is in the sources; and the payload.
 // Must not know: the panels.
 
-import { data, events, nameOf } from "data.js";
+import { data, events, nameOf, placeOf } from "data.js";
 import { changesOf, fieldsOf } from "facts.js";
 import { H, S, chip, textWidth } from "marks.js";
-import { sentenceOf } from "sentences.js";
 import { stateAt } from "state.js";
 import { laneOf, LANES } from "layout.js";
+
+/** [parts: text or [key word, 1 for a loss], note]; of an event of several requests the followed one's. */
+function sentenceOf(e, followed) {
+  const { of, sentences } = data.said;
+  const which = of[placeOf.get(e.seq)];
+  return sentences[typeof which === "number" ? which : (which[followed] ?? which[""])];
+}
 
 export function drawEvent(host, e, followed, hidden, showPayload) {
   const before = stateAt(e, true);
   const after = stateAt(e);
-  const { parts, note } = sentenceOf(e, followed, before, after);
+  const [parts, note] = sentenceOf(e, followed);
   const where = [LANES[laneOf(e)].name, e.up?.kind].filter(Boolean).join(" › ");
-  const sentence = H("p", { class: "sentence", "aria-live": "polite" }, hidden ? "What does this event do? Enter shows it." : parts.map((part) => (part.key === undefined ? H("bdi", {}, part) : H("b", { class: part.loss ? "loss" : "" }, H("bdi", {}, part.key)))));
+  const sentence = H("p", { class: "sentence", "aria-live": "polite" }, hidden ? "What does this event do? Enter shows it." : parts.map((part) => (typeof part === "string" ? H("bdi", {}, part) : H("b", { class: part[1] ? "loss" : "" }, H("bdi", {}, part[0])))));
   const changes = changesOf(e, followed, before, after);
   const fields = changes.length >= 3 ? [] : fieldsOf(e).slice(0, 7 - changes.length);
   const head = H("div", { class: "head" }, H("code", {}, e.kind), H("span", { class: "where" }, where), H("button", { class: "key-button", onclick: showPayload, title: "all fields of the event" }, H("kbd", {}, "P"), " payload"));

@@ -1,9 +1,8 @@
 // Schedule: requests × steps, the budget of the step, the queues.
 // Must not know: blocks.
 
-import { REASONS, config, count, groups, nameOf, params, plural, requestIds, roles } from "data.js";
+import { config, count, groups, isChunk, nameOf, params, plural, requestIds, roles } from "data.js";
 import { H, S, T, chip, colour, cross, fillOf, idleFill, mark, textWidth, title } from "marks.js";
-import { whySkipped } from "sentences.js";
 
 const LABELS = 112;
 const ROW = 30;
@@ -74,10 +73,10 @@ function requestRow(id, i, top, shown, column, width, here, followed, go) {
     else if (role.kind === "decode") g.append(S("circle", { cx: x + column / 2, cy: middle, r: Math.min(6.5, column / 2 - 2), class: "mark" }));
     else if (role.kind === "preempted") g.append(cross(x + column / 2, middle, 5));
     else if (role.kind === "waits") {
-      const reason = role.skipped ? role.skipped.reason : null;
+      const [word, label, why] = role.waits ?? ["waits", "waits", ""];
       const last = waits[waits.length - 1];
-      if (last && last.reason === reason && last.to === c - 1) Object.assign(last, { to: c, varies: last.varies || (role.skipped && whySkipped(role.skipped) !== whySkipped(last.skipped)) });
-      else waits.push({ reason, from: c, to: c, skipped: role.skipped, varies: false });
+      if (last && last.word === word && last.to === c - 1) Object.assign(last, { to: c, label: last.why === why ? last.label : `waits: ${word}` });
+      else waits.push({ word, label, why, from: c, to: c });
     }
     if (role.finished) g.append(S("rect", { x: x + column / 2 + (role.kind === "prefill" ? column / 2 - 6 : 12), y: y + 6, width: 3.5, height: ROW - 12, fill: "var(--ink)" }, title(`finished: ${role.finished}`)));
     g.append(title(sayRole(id, role, group)));
@@ -93,11 +92,11 @@ for (const group of groups) for (const u of group.update?.updates || []) outputs
 function prefill(role, x, y, column, id, here) {
   const w = column - 4;
   const left = x + 2;
-  const torn = role.chunk ? Math.min(6, w / 4) : 0;
+  const torn = isChunk(role) ? Math.min(6, w / 4) : 0;
   const top = y + 3;
   const bottom = y + ROW - 3;
   const middle = (top + bottom) / 2;
-  const d = role.chunk ? `M${left},${top}H${left + w}L${left + w - torn},${top + 6}L${left + w},${middle}L${left + w - torn},${bottom - 6}L${left + w},${bottom}H${left}Z` : `M${left},${top}H${left + w}V${bottom}H${left}Z`;
+  const d = isChunk(role) ? `M${left},${top}H${left + w}L${left + w - torn},${top + 6}L${left + w},${middle}L${left + w - torn},${bottom - 6}L${left + w},${bottom}H${left}Z` : `M${left},${top}H${left + w}V${bottom}H${left}Z`;
   const parts = [S("path", { d, class: `mark${here ? " here" : ""}` })];
   if (role.hits) {
     const part = Math.max(3, Math.min(w * 0.3, (w * role.hits) / role.after));
@@ -107,12 +106,11 @@ function prefill(role, x, y, column, id, here) {
   return parts;
 }
 
-function waitLine({ reason, from, to, skipped, varies }, middle, column) {
+function waitLine({ word, label, why, from, to }, middle, column) {
   const x0 = LABELS + from * column + 2;
   const x1 = LABELS + (to + 1) * column - 2;
-  const long = varies ? `waits: ${REASONS[reason] || reason}` : skipped ? (reason === "seats" ? `waits: all ${skipped.num_running} seats taken` : reason === "blocks" ? `waits: ${skipped.blocks_needed} blocks needed, ${skipped.blocks_free} free` : reason === "head_of_line" ? `waits behind request ${skipped.blocked_by ? nameOf(skipped.blocked_by) : "?"}` : `waits: ${REASONS[reason] || reason}`) : "waits";
-  const parts = [S("path", { d: `M${x0},${middle - 4}v8M${x0},${middle}H${x1}`, class: "wait-line" }, skipped ? title(whySkipped(skipped)) : null)];
-  for (const text of [long, REASONS[reason] || "waits"]) {
+  const parts = [S("path", { d: `M${x0},${middle - 4}v8M${x0},${middle}H${x1}`, class: "wait-line" }, why ? title(why) : null)];
+  for (const text of [label, word]) {
     const w = textWidth(text, 12, 500);
     if (w + 10 > x1 - x0) continue;
     const center = (x0 + x1) / 2;
@@ -124,10 +122,10 @@ function waitLine({ reason, from, to, skipped, varies }, middle, column) {
 
 function sayRole(id, role, group) {
   const name = `request ${nameOf(id)}, step ${group.step}: `;
-  if (role.kind === "prefill") return `${name}prefill of ${plural(role.n, "token")}${role.hits ? `, ${role.hits} from the cache` : ""}${role.chunk ? `, ${role.known - role.after} more to come` : ""}`;
+  if (role.kind === "prefill") return `${name}prefill of ${plural(role.n, "token")}${role.hits ? `, ${role.hits} from the cache` : ""}${isChunk(role) ? `, ${role.known - role.after} more to come` : ""}`;
   if (role.kind === "decode") return `${name}decode, 1 token`;
   if (role.kind === "preempted") return `${name}preempted`;
-  return `${name}${role.skipped ? whySkipped(role.skipped) : "waits"}`;
+  return `${name}${role.waits?.[2] ?? "waits"}`;
 }
 
 function budgetBar(group, width) {
@@ -147,7 +145,8 @@ function budgetBar(group, width) {
   for (const [id, n] of tokens) {
     const part = S("g", { style: colour(id), "data-request": id }, S("rect", { x, y: 4, width: Math.max(1, n * scale), height: 22, class: "mark" }));
     svg.append(part);
-    const text = `${n}${roles.get(id)?.get(group.index)?.chunk ? ` of its ${roles.get(id).get(group.index).known - roles.get(id).get(group.index).after + n} tokens` : ""}`;
+    const role = roles.get(id)?.get(group.index);
+    const text = `${n}${role && isChunk(role) ? ` of its ${role.known - role.after + n} tokens` : ""}`;
     if (textWidth(text, 12, 700) + 6 < n * scale) part.append(T(x + (n * scale) / 2, 19.5, text, { class: "mark-text", "text-anchor": "middle" }));
     else seen.push(`${n} of request ${nameOf(id)}`);
     x += n * scale;

@@ -66,9 +66,3 @@ export function ownersOfAll(state) {
     for (const block of blocks) found.set(block, [...(found.get(block) || []), id]);
   return found;
 }
-
-export function owners(state, block) {
-  const found = [];
-  for (const [id, blocks] of state.tables) if (blocks.includes(block)) found.push(id);
-  return found;
-}

@@ -1,5 +1,5 @@
 // The timeline of one step: lanes, slices, messages, the cursor, and the ribbon of true times.
-// Must not know: state; what a slice means is in layout.js and sentences.js.
+// Must not know: state; what a slice means is in layout.js.
 
 import { count, hasProcesses, isLogical, time } from "data.js";
 import { LANES, digitOf, labelsOf, orderLayout, timeLayout } from "layout.js";
