@@ -22,7 +22,13 @@ CHECKS = {
         f"{LOCKSTEP}/test_traps_sampling.py",
         "tests/sample/test_sampler.py",
     ),
-    "engine": (SCRIPTED, f"{LOCKSTEP}/test_traps_output.py", f"{LOCKSTEP}/test_traps_sampling.py"),
+    "engine": (
+        SCRIPTED,
+        f"{LOCKSTEP}/test_traps_output.py",
+        f"{LOCKSTEP}/test_traps_sampling.py",
+        "tests/engine/test_detokenizer.py::test_special_tokens_next_to_each_other_have_no_space",
+        "tests/engine/test_outputs.py::test_every_preemption_counts",
+    ),
     "llm": (SCRIPTED, f"{LOCKSTEP}/test_traps_output.py"),
 }
 
