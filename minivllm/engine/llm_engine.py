@@ -48,16 +48,18 @@ class LLMEngine:
                 self.tokenizer, part("detokenizer"), part("text_stream")
             )
             self.engine_core.connect(self.model_config)
+            self.input_processor = InputProcessor(
+                config, self.model_config, self.engine_core.ready.max_model_len, self.tokenizer, **sources
+            )
+            self._ids_to_stop: SimpleQueue[str] = SimpleQueue()  # filled by any thread, read by the one that steps
+            self._stepping_thread: int | None = None
+            if self.trace:
+                self.trace.attach(self, self.model_config)
         except BaseException:  # Ctrl-C too
             self.engine_core.shutdown()
+            if self.trace:
+                self.trace.discard()
             raise
-        self.input_processor = InputProcessor(
-            config, self.model_config, self.engine_core.ready.max_model_len, self.tokenizer, **sources
-        )
-        self._ids_to_stop: SimpleQueue[str] = SimpleQueue()  # filled by any thread, read by the one that steps
-        self._stepping_thread: int | None = None
-        if self.trace:
-            self.trace.attach(self, self.model_config)
 
     def has_unfinished_requests(self) -> bool:
         """Whether the caller still waits for something: the caller's own table decides, not the core.

@@ -23,7 +23,7 @@ from minivllm import __version__
 from minivllm.trace.clock import Clock, LogicalClock, Offset, make_clock, measure_offset
 from minivllm.trace.merge import merge
 from minivllm.trace.recorder import Recorder
-from minivllm.trace.rendezvous import CallerSide, CoreSide
+from minivllm.trace.rendezvous import CallerSide, CoreSide, forget_meeting
 from minivllm.trace.schema import Header, Process, new_header
 from minivllm.trace.store import PartFile, TraceError, check_writable, read, warn_not_written, write
 from minivllm.trace.values import hidden_states_kept
@@ -93,6 +93,16 @@ class CallerTrace:
         if meeting is not None:
             meeting.attach_outside(client)
 
+    def discard(self) -> None:
+        """The engine could not start, and its core has ended: leave nothing of the recording."""
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None:
+            recorder.close()
+        if self.config.trace is not None:
+            forget_meeting(self.config.trace)
+            for path in self._parts():
+                path.unlink(missing_ok=True)
+
     def observe(self, *owners: Any) -> None:
         """Watch more objects of the caller's side."""
         if self.recorder is not None:
@@ -107,8 +117,7 @@ class CallerTrace:
         if recorder is None:
             return
         recorder.close()
-        paths = [Path(f"{self.config.trace}.{proc}.part") for proc in ("caller", "core")]
-        paths = [path for path in paths if path.exists()]
+        paths = [path for path in self._parts() if path.exists()]
         warned = recorder.sink.failed
         try:
             parts = [read(path) for path in paths]
@@ -127,6 +136,9 @@ class CallerTrace:
                     "The trace %s lacks the end of the core's part: its process was killed, or the disk was full.",
                     self.target,
                 )
+
+    def _parts(self) -> list[Path]:
+        return [Path(f"{self.config.trace}.{proc}.part") for proc in ("caller", "core")]
 
 
 def trace_core(core: Any, model_config: Any, ask: Callable[[], tuple[int, int]]) -> Recorder:

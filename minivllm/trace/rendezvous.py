@@ -23,10 +23,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from minivllm.errors import EngineDeadError
 from minivllm.trace.clock import LOGICAL_TICK_NS, LogicalClock
 
 TICKS = struct.Struct("<q")
 POLL_SECONDS = 0.5
+FOLDER_PREFIX = "minivllm-"
 SOCKET, CLOCK = "meet", "clock"  # files of the folder that only the two sides can enter
 GO, BYE, SENT, RECEIVED = "go", "bye", "sent", "received"
 
@@ -79,7 +81,7 @@ class CoreSide:
     """
 
     def __init__(self, trace: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="minivllm-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
         (self.folder / CLOCK).write_bytes(TICKS.pack(0))
         self.clock = SharedClock(self.folder / CLOCK)
         self.listener = socket.socket(socket.AF_UNIX)
@@ -183,10 +185,15 @@ class CallerSide:
     """The caller's side: `attach_inside` before the client's methods are watched, `attach_outside` after that."""
 
     def __init__(self, trace: str) -> None:
-        folder = Path(_address_file(trace).read_text(encoding="utf-8"))
-        self.clock = SharedClock(folder / CLOCK)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(folder / SOCKET))
+        try:
+            folder = Path(_address_file(trace).read_text(encoding="utf-8"))
+            self.clock = SharedClock(folder / CLOCK)
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(str(folder / SOCKET))
+        except OSError as error:
+            raise EngineDeadError(
+                f"The engine core ended before its recording could begin ({error}). Make a new LLM."
+            ) from error
         self.line = _Line(connection)
         self.has_turn = True
         self.idle = True  # the core has nothing to do
@@ -263,6 +270,16 @@ class CallerSide:
         with self._changed:
             self.line.open = False
             self._changed.notify_all()
+
+
+def forget_meeting(trace: str) -> None:
+    """Remove what a core that died before the two had met has left."""
+    address = _address_file(trace)
+    if address.exists():
+        folder = Path(address.read_text(encoding="utf-8"))
+        if folder.name.startswith(FOLDER_PREFIX):
+            shutil.rmtree(folder, ignore_errors=True)
+        address.unlink()
 
 
 def _address_file(trace: str) -> Path:

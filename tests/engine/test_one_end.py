@@ -319,6 +319,11 @@ PHASES = {
     "first message": "from minivllm.engine.core import EngineCore as place; place.ready_response = die",
     "ready": "import gc as place; place.freeze = die",
 }
+WITH_A_TRACE = {
+    "model": PHASES["model"],
+    "ready": PHASES["ready"],
+    "meeting": "from minivllm.trace.rendezvous import CoreSide as place; place.run_busy_loop = die",
+}
 DIES_AT_START = """
 import sys
 if "minivllm.engine.core_proc" in sys.orig_argv:
@@ -345,6 +350,35 @@ def test_death_at_each_phase_of_the_start(
     with pytest.raises(EngineDeadError) as caught:
         LLM(tiny_folder, multiprocess=True, **SETTINGS)
     assert "SIGKILL" in str(caught.value) and "the last words of a core" in str(caught.value)
+    surroundings.check_nothing_left()
+
+
+@pytest.mark.parametrize("clock", ["monotonic", "logical"])
+@pytest.mark.parametrize("phase", WITH_A_TRACE)
+@fault(
+    "Start",
+    "the core dies while it starts with a trace",
+    how="SIGKILL in the model, before READY, before the two processes take turns",
+    then="EngineDeadError; nothing is left, of the trace neither",
+)
+def test_death_at_the_start_of_a_recording(
+    phase: str,
+    clock: str,
+    tiny_folder: str,
+    tmp_path: Path,
+    surroundings: Surroundings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(DIES_AT_START.format(phase=WITH_A_TRACE[phase]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    target = tmp_path / "traces" / "trace.jsonl"
+    if phase == "meeting" and clock == "monotonic":  # there is no meeting
+        LLM(tiny_folder, multiprocess=True, trace=str(target), trace_clock=clock, **SETTINGS).shutdown()
+        assert [path.name for path in target.parent.iterdir()] == ["trace.jsonl"]
+    else:
+        with pytest.raises(EngineDeadError):
+            LLM(tiny_folder, multiprocess=True, trace=str(target), trace_clock=clock, **SETTINGS)
+        assert not list(target.parent.iterdir())
     surroundings.check_nothing_left()
 
 
