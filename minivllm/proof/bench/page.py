@@ -191,10 +191,10 @@ def _scheduler(result: Result, results: dict[str, Result]) -> str:
     )
     few, many, crowd = min(running), max(running), max(waiting)
     return (
-        f"Microseconds of schedule and update_from_output together, without the model. From {few} to {many} running "
-        f"requests a step grows from {running[few]:.0f} to {running[many]:.0f} µs: {running[many] / many:.1f} µs for "
-        f"each. Beside {result['settings']['beside_waiting']} running ones, {crowd:,} that wait for a seat make a step "
-        f"{waiting[crowd] / waiting[min(waiting)]:.2f} times as long."
+        "Microseconds of the processor for schedule and update_from_output together, without the model. From "
+        f"{few} to {many} running requests a step grows from {running[few]:.0f} to {running[many]:.0f} µs: "
+        f"{running[many] / many:.1f} µs for each. Beside {result['settings']['beside_waiting']} running ones, "
+        f"{crowd:,} that wait for a seat make a step {waiting[crowd] / waiting[min(waiting)]:.2f} times as long."
     )
 
 
