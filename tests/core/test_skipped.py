@@ -150,3 +150,22 @@ def test_who_lacks_a_block_may_be_its_own_victim() -> None:
     assert [(p.req_id, p.for_req_id) for p in with_preemption.plan.preemptions] == [("r1", "r1")]
     assert with_preemption.plan.num_scheduled_tokens == {"r0": 1}
     assert with_preemption.skipped == [Skipped("r1", "preempted", token_budget=63, num_running=1, blocked_by="r1")]
+
+
+def test_who_runs_behind_one_that_gave_itself_up_gets_nothing() -> None:
+    """By priority r1 goes, since it lacks a block itself; the pass ends there, before r2."""
+    every_step = steps_of(
+        [[1] * 21, [2] * 22, [3]],
+        priorities=[1, 5, 1],
+        arrivals=[0, 0, 1],
+        policy="priority",
+        num_blocks=14,
+        max_num_batched_tokens=64,
+    )
+    with_preemption = next(step for step in every_step if step.plan.preemptions)
+    assert [(p.req_id, p.for_req_id) for p in with_preemption.plan.preemptions] == [("r1", "r1")]
+    assert with_preemption.plan.num_scheduled_tokens == {"r0": 1}
+    assert with_preemption.skipped == [
+        Skipped("r2", "preemption", token_budget=63, num_running=2, blocked_by="r1"),
+        Skipped("r1", "preempted", token_budget=63, num_running=2, blocked_by="r1"),
+    ]

@@ -15,6 +15,9 @@ CHECKS = {
         f"{LOCKSTEP}/test_traps_blocks.py",
         f"{LOCKSTEP}/test_traps_scheduler.py",
         "tests/core/test_kv_cache_manager.py",
+        "tests/core/test_request_queue.py",
+        "tests/core/test_skipped.py",
+        "tests/core/test_waiting_is_free.py",
     ),
     "worker": (SCRIPTED, f"{LOCKSTEP}/test_traps_worker.py"),
     "sample": (
