@@ -48,18 +48,23 @@ BEFORE_KERNELS = {"decoder", "read_request", "extend_block_hashes", "scheduler",
 BEFORE_KERNELS |= {"block_pool", "free_queue", "flatten", "input_batch", "sampler"}
 
 
-def load_part(seam: str, parts: Mapping[str, str]) -> Any:
+def seam_of(symbol: str) -> str:
+    """The seam of one of the engine's symbols, "BlockPool" -> "block_pool"; of what has none, the symbol."""
+    return next((seam for seam, spec in SEAMS.items() if spec.endswith(f":{symbol}")), symbol)
+
+
+def load_part(seam: str, parts: Mapping[str, Any]) -> Any:
     """The class or function for a seam: the one that `parts` names, or the engine's own.
 
-    A name is `module:Symbol` or `path/to/file.py:Symbol`. Raises InputError when there is no such symbol, or it can't
-    be called as the engine's own is.
+    A name is `module:Symbol` or `path/to/file.py:Symbol`; what is no text is the part itself. Raises InputError when
+    there is no such symbol, or it can't be called as the engine's own is.
 
     vLLM: utils/import_utils.py::resolve_obj_by_qualname (role)
     """
     own = _load(seam, SEAMS[seam])
     if seam not in parts:
         return own
-    part = _load(seam, parts[seam])
+    part = _load(seam, parts[seam]) if isinstance(parts[seam], str) else parts[seam]
     wanted, found = _parameters(own), _parameters(part)
     if None not in (wanted, found) and wanted != found:
         raise InputError(

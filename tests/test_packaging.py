@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -104,7 +105,10 @@ def test_console_script_starts_the_command_line() -> None:
     assert callable(script.load())
 
 
-def test_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a wheel installs, with a constant more in a kernel's module, so that it is known for what it is."""
+    tmp_path = tmp_path_factory.mktemp("wheel")
     source = tmp_path / "source"
     ignore = shutil.ignore_patterns("__pycache__")
     for folder in ("minivllm", "kernels", "traces", "notebooks"):
@@ -115,17 +119,56 @@ def test_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     pip_wheel = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps"]
     result = subprocess.run([*pip_wheel, "-w", tmp_path, "."], cwd=source, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
-
     (wheel,) = tmp_path.glob("minivllm-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-        top = {name.partition("/")[0] for name in archive.namelist()}
+    return tmp_path / "installed"
+
+
+def test_wheel_holds_the_packages_and_nothing_else(installed: Path, tmp_path: Path) -> None:
+    top = {path.name for path in installed.iterdir()}
     assert top == {"minivllm", "minivllm_kernels", f"minivllm-{minivllm.__version__}.dist-info"}
     code = "import minivllm, minivllm_kernels.probe as p; print(minivllm.__file__, p.ANSWER)"
-    found, answer = python_outside(tmp_path, code, PYTHONPATH=str(tmp_path / "installed")).split()
-    assert Path(found) == tmp_path / "installed/minivllm/__init__.py"
+    found, answer = python_outside(tmp_path, code, PYTHONPATH=str(installed)).split()
+    assert Path(found) == installed / "minivllm/__init__.py"
     assert answer == "42"
-    assert (tmp_path / "installed/minivllm/recorded/one.jsonl.gz").is_file()
+    assert (installed / "minivllm/recorded/one.jsonl.gz").is_file()
+
+
+def command(installed: Path, folder: Path, *arguments: str, status: int = 0) -> str:
+    """What `minivllm …` of an installed wheel prints, in a folder outside of any checkout."""
+    run = [sys.executable, "-P", "-m", "minivllm", *arguments]
+    env = os.environ | {"PYTHONPATH": str(installed)}
+    result = subprocess.run(run, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode == status, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_an_installed_wheel_has_the_labs(installed: Path, tmp_path: Path) -> None:
+    listed = command(installed, tmp_path, "lab", "list")
+    numbers = [path.name[:2] for path in sorted((ROOT / "notebooks/labs").glob("[0-9]*_*"))]
+    assert [line[:2] for line in listed.splitlines() if line[:2].isdecimal()] == numbers
+    command(installed, tmp_path, "lab", "start", "04")
+    assert "4.1" in command(installed, tmp_path, "lab", "check", "04", status=1)
+    links = re.findall(r"\]\(<?([^)#>]+)", (tmp_path / "my-labs/04/README.md").read_text())
+    assert links, "the notebook is in the wheel"
+    assert all(link.startswith("http") or Path(link).is_file() for link in links), links
+    code = (
+        "from minivllm.course.grader.catalog import get_lab; from minivllm.course.grader.wrong import solution; "
+        "open('my-labs/04/starter.py', 'w').write(solution(get_lab('04')))"
+    )
+    python_outside(tmp_path, code, PYTHONPATH=str(installed))
+    assert " 60/100" in command(installed, tmp_path, "lab", "check", "04"), "graded by the recordings in the wheel"
+
+
+def test_an_installed_wheel_tells_its_recorded_traces(installed: Path, tmp_path: Path) -> None:
+    trace = str(installed / "minivllm/recorded/one.jsonl.gz")
+    told = command(installed, tmp_path, "why", trace, "0")
+    assert told == command(ROOT, tmp_path, "why", str(ROOT / "traces/one.jsonl.gz"), "0")
+    command(installed, tmp_path, "view", trace, "--out", "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 100_000
+    code = "from minivllm.course.notebook.data import read_data; print(len(read_data()['pieces']) > 100)"
+    assert python_outside(tmp_path, code, PYTHONPATH=str(installed)) == "True"
 
 
 # make

@@ -144,9 +144,10 @@ class InprocClient(EngineCoreClient):
 
     def connect(self, model_config: ModelConfig) -> None:
         """vLLM: v1/engine/core_client.py::InprocClient.__init__"""
-        from minivllm.engine.core import EngineCore  # brings torch, which the other client does without
+        from minivllm.engine.assemble import assemble, get_executor_class
 
-        self.engine_core = EngineCore(self.config, model_config)
+        executor = get_executor_class()(self.config, model_config)  # brings torch, which the other client does without
+        self.engine_core = assemble(self.config, executor, self.config.parts)
         self.ready = self.engine_core.ready_response()
 
     @boundary("core_client.add_request")
@@ -182,7 +183,9 @@ class InprocClient(EngineCoreClient):
 
     def shutdown(self) -> None:
         """vLLM: v1/engine/core_client.py::InprocClient.shutdown"""
-        self.engine_core = None
+        core, self.engine_core = self.engine_core, None
+        if core is not None:
+            core.shutdown()
 
     def _core(self) -> Any:
         self.check_process()

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ import zmq
 from minivllm.boundary import boundary
 from minivllm.config import EngineConfig
 from minivllm.core.request import Request
+from minivllm.engine.assemble import assemble, get_executor_class
 from minivllm.engine.core import EngineCore
 from minivllm.engine.handshake import ENGINE_IDENTITY, SOCKET_DIR_PREFIX, EngineHandshakeMetadata
 from minivllm.engine.messages import (
@@ -42,7 +43,6 @@ from minivllm.engine.messages import (
 )
 from minivllm.engine.serial import Frame, MsgpackDecoder, MsgpackEncoder
 from minivllm.errors import InputError, ModelError
-from minivllm.models.model_config import ModelConfig
 from minivllm.parts import load_part
 
 PARENT_POLL_SECONDS = 0.5
@@ -52,17 +52,12 @@ LINGER_MS = 4000
 class EngineCoreProc(EngineCore):
     """vLLM: v1/engine/core.py::EngineCoreProc"""
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        model_config: ModelConfig,
-        executor_class: Callable[[EngineConfig, ModelConfig], Any] | None = None,
-    ) -> None:
-        super().__init__(config, model_config, executor_class)
+    def __init__(self, *assembled: Any, part: Callable[[str], Any]) -> None:
+        """assembled: what EngineCore takes. part: gives the class or function of a seam (parts.py)."""
+        super().__init__(*assembled)
         self.input_queue: SimpleQueue[tuple[EngineCoreRequestType, Any]] = SimpleQueue()
         self.output_queue: SimpleQueue[EngineCoreOutputs | bytes] = SimpleQueue()
         self.shutdown_requested = False
-        part = partial(load_part, parts=config.parts)  # the engine's own, unless the config names another
         self.encoder: MsgpackEncoder = part("encoder")()  # of the output thread
         self.add_request_decoder: MsgpackDecoder = part("decoder")(EngineCoreRequest)
         self.decoder: MsgpackDecoder = part("decoder")()
@@ -199,6 +194,11 @@ class EngineCoreProc(EngineCore):
 # ---------------------------------------------------------------------- the process
 
 
+def make_core(config: EngineConfig, executor: Any, parts: Mapping[str, Any]) -> EngineCoreProc:
+    """A core for a process of its own. Its arguments: as assemble()."""
+    return assemble(config, executor, parts, partial(EngineCoreProc, part=partial(load_part, parts=parts)))
+
+
 def run_engine_core(handshake_address: str, parent_pid: int) -> None:
     """Shake hands, build the core, serve until told to stop.
 
@@ -213,8 +213,9 @@ def run_engine_core(handshake_address: str, parent_pid: int) -> None:
     handshake.connect(handshake_address)
     handshake.send(msgspec.msgpack.encode({"status": "HELLO"}))
     metadata = msgspec.msgpack.decode(handshake.recv(), type=EngineHandshakeMetadata)
+    config = metadata.config
     try:
-        core = EngineCoreProc(metadata.config, metadata.model_config)
+        core = make_core(config, get_executor_class()(config, metadata.model_config), config.parts)
     except (InputError, ModelError) as error:  # the caller's mistake: it gets the same error, without a traceback
         failure = {"status": "FAILED", "error": type(error).__name__, "message": str(error)}
         handshake.send(msgspec.msgpack.encode(failure))
@@ -251,6 +252,7 @@ def run_engine_core(handshake_address: str, parent_pid: int) -> None:
         # after an error too: the caller must not wait for an answer
         core.output_queue.put(ENGINE_CORE_DEAD)
         output_thread.join(timeout=LINGER_MS / 1000)
+        core.shutdown()
         if recorder is not None:
             recorder.close()
 

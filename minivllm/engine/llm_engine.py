@@ -20,7 +20,7 @@ from minivllm.engine.parallel_sampling import ParentRequest
 from minivllm.models import tokenizer
 from minivllm.models.model_config import ModelConfig, load_model_config
 from minivllm.outputs import RequestOutput
-from minivllm.parts import load_part
+from minivllm.parts import check_parts, load_part
 from minivllm.sampling_params import SamplingParams
 
 
@@ -36,6 +36,7 @@ class LLMEngine:
             self.trace = CallerTrace(config)
             config = self.trace.config
         sources = self.trace.input_sources() if self.trace else {}
+        check_parts(config.parts)
         # first of all: the core's process imports what it needs while this one reads the model's files
         part = partial(load_part, parts=config.parts)  # the engine's own, unless the config names another
         self.engine_core: EngineCoreClient = make_client(config, part)

@@ -16,8 +16,19 @@ class UniProcExecutor:
     """vLLM: v1/executor/uniproc_executor.py::UniProcExecutor"""
 
     def __init__(self, config: EngineConfig, model_config: ModelConfig) -> None:
+        self.model_config = model_config
         self.driver_worker = Worker(config, model_config)
         self.driver_worker.load_model()
+
+    def describe(self) -> dict[str, str | None]:
+        """What it runs on, as EngineCoreReadyResponse names it."""
+        worker = self.driver_worker
+        return {
+            "dtype": str(worker.dtype).removeprefix("torch."),
+            "device": str(worker.device),
+            "attention_backend": worker.backend.name,
+            "attention_fallback": worker.backend.fallback,
+        }
 
     def get_block_bytes(self) -> int:
         """Bytes of one KV cache block over all layers. vLLM: v1/executor/abstract.py::Executor.get_kv_cache_specs"""
@@ -43,3 +54,6 @@ class UniProcExecutor:
     def sample_tokens(self) -> ModelRunnerOutput:
         """vLLM: v1/executor/uniproc_executor.py::UniProcExecutor.sample_tokens"""
         return self.driver_worker.sample_tokens()
+
+    def shutdown(self) -> None:
+        """There is no process to end, and memory goes with the worker."""

@@ -2,13 +2,12 @@
 
 import sys
 
-from minivllm.core.sched_output import ModelRunnerOutput
-from minivllm.proof.bench.own_scheduler import SETTINGS, make_scheduler
+from minivllm.proof.bench.own_scheduler import SETTINGS, make_core
 
 
 def lines_run(num_blocks: int, running: int, steps: int) -> list[int]:
     """Lines of Python that run in each of `steps` steps, counted by the interpreter."""
-    scheduler = make_scheduler(SETTINGS | {"num_blocks": num_blocks}, running)
+    core = make_core(SETTINGS | {"num_blocks": num_blocks}, running)
     count, counts = 0, []
 
     def trace(frame: object, event: str, argument: object) -> object:
@@ -20,10 +19,7 @@ def lines_run(num_blocks: int, running: int, steps: int) -> list[int]:
         count = 0
         sys.settrace(trace)
         try:
-            plan = scheduler.schedule()
-            ids = list(plan.num_scheduled_tokens)
-            result = ModelRunnerOutput(ids, {i: row for row, i in enumerate(ids)}, [[7]] * len(ids))
-            scheduler.update_from_output(plan, result)
+            core.step()
         finally:
             sys.settrace(None)
         counts.append(count)

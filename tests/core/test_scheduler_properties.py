@@ -12,7 +12,7 @@ from core.workloads import Workload, workloads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minivllm.proof.lockstep import build_scheduler, iterate_scheduler
+from minivllm.proof.lockstep import build_core, iterate_steps
 from minivllm.proof.lockstep.scheduler import PoisonedScheduler
 from minivllm.proof.lockstep.workloads import FAMILIES, make_workload
 
@@ -21,9 +21,9 @@ RECORDINGS = Path(__file__).parents[2] / "traces/vllm-0.22.0"
 
 def run(workload: Workload, scheduler_class: type = WatchedScheduler) -> list[dict[str, Any]]:
     """Every step of the workload, all of them checked."""
-    scheduler = build_scheduler(workload["config"], scheduler_class)
-    steps = list(iterate_scheduler(workload, scheduler))
-    scheduler.check_idle()
+    core = build_core(workload, {"scheduler": scheduler_class})
+    steps = list(iterate_steps(workload, core))
+    core.scheduler.check_idle()
     return steps
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from minivllm.core.sched_output import Preemption, SchedulerOutput, Skipped
 from minivllm.core.scheduler import Scheduler
-from minivllm.proof.lockstep import build_scheduler, iterate_scheduler
+from minivllm.proof.lockstep import build_core, iterate_steps
 
 
 class Step(NamedTuple):
@@ -59,10 +59,10 @@ def steps_of(
         for index, prompt in enumerate(prompts)
     ]
     workload = {"name": "skipped", "config": config | settings, "eos_token_id": 2, "requests": requests}
-    scheduler = build_scheduler(workload["config"], Remembering)
-    for _ in iterate_scheduler(workload, scheduler):
+    core = build_core(workload, {"scheduler": Remembering})
+    for _ in iterate_steps(workload, core):
         pass
-    return scheduler.steps
+    return core.scheduler.steps
 
 
 def test_token_budget() -> None:

@@ -12,7 +12,7 @@ from minivllm.core.request import RequestStatus
 from minivllm.core.request_queue import RequestQueue
 from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from minivllm.core.scheduler import Scheduler
-from minivllm.proof.lockstep import build_scheduler
+from minivllm.proof.lockstep import build_core
 from minivllm.proof.lockstep.scheduler import SchedulerAdapter
 
 CONFIG = {
@@ -53,8 +53,9 @@ def bytecodes(call: Callable[[], Any]) -> tuple[int, Any]:
 def crowd(prompts: list[int], num_waiting: int, **settings: Any) -> Scheduler:
     """A scheduler with requests of these prompt lengths, and behind them `num_waiting` short ones."""
     config = CONFIG | settings
-    adapter = SchedulerAdapter({"config": config, "eos_token_id": 2})
-    scheduler = build_scheduler(config)
+    workload = {"config": config, "eos_token_id": 2, "requests": []}
+    core = build_core(workload)
+    adapter, scheduler = SchedulerAdapter(workload, core), core.scheduler
     recorded = {"max_tokens": 40, "min_tokens": 0, "ignore_eos": True, "stop_token_ids": [], "priority": 0}
     for place, length in enumerate([*prompts, *[5] * num_waiting]):
         one = recorded | {"id": f"r{place}", "prompt_token_ids": [10 + place] * length}

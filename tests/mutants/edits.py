@@ -6,10 +6,12 @@ Must not know: how an edit is planted, or what catches it.
 from dataclasses import dataclass
 from pathlib import Path
 
+from minivllm.course.places import module_of
+
 LOCKSTEP = "tests/proof/lockstep"
 SCRIPTED = f"{LOCKSTEP}/test_engine_recordings.py::test_batches_and_texts_are_equal_with_the_recorded_tokens"
 CHECKS = {
-    "core": (
+    "minivllm/core/": (
         f"{LOCKSTEP}/test_scheduler_recordings.py",
         f"{LOCKSTEP}/test_known_bug.py",
         f"{LOCKSTEP}/test_traps_blocks.py",
@@ -19,20 +21,20 @@ CHECKS = {
         "tests/core/test_skipped.py",
         "tests/core/test_waiting_is_free.py",
     ),
-    "worker": (SCRIPTED, f"{LOCKSTEP}/test_traps_worker.py"),
-    "sample": (
+    "minivllm/worker/": (SCRIPTED, f"{LOCKSTEP}/test_traps_worker.py"),
+    "minivllm/sample/": (
         f"{LOCKSTEP}/test_sampler_recordings.py",
         f"{LOCKSTEP}/test_traps_sampling.py",
         "tests/sample/test_sampler.py",
     ),
-    "engine": (
+    "minivllm/engine/": (
         SCRIPTED,
         f"{LOCKSTEP}/test_traps_output.py",
         f"{LOCKSTEP}/test_traps_sampling.py",
         "tests/engine/test_detokenizer.py::test_special_tokens_next_to_each_other_have_no_space",
         "tests/engine/test_outputs.py::test_every_preemption_counts",
     ),
-    "llm": (SCRIPTED, f"{LOCKSTEP}/test_traps_output.py"),
+    "minivllm/llm.py": (SCRIPTED, f"{LOCKSTEP}/test_traps_output.py"),
 }
 
 
@@ -40,7 +42,7 @@ CHECKS = {
 class Edit:
     """One wrong edit. `old` stands exactly once in `symbol`."""
 
-    module: str  # below minivllm
+    path: str  # in the repository: Python, or JavaScript of a page
     symbol: str  # a function, or a class and its method
     what: str
     old: str
@@ -48,9 +50,15 @@ class Edit:
     proof: str  # why nothing can notice it; empty for almost all
 
     @property
+    def module(self) -> str:
+        """The module that the file is imported as."""
+        return module_of(self.path)
+
+    @property
     def checks(self) -> tuple[str, ...]:
-        """The tests that look for it: quick ones, of its part of the engine."""
-        return CHECKS[self.module.partition(".")[0]]
+        """The tests that look for it: quick ones. Those of the longest path in CHECKS that it is of."""
+        place = max((place for place in CHECKS if self.path.startswith(place)), key=len)
+        return CHECKS[place]
 
 
 def read_edits(path: Path) -> list[Edit]:
@@ -61,12 +69,13 @@ def read_edits(path: Path) -> list[Edit]:
 
 def _parse(lines: list[str]) -> Edit:
     where, _, what = lines[0].partition(": ")
-    module, symbol = where.split()
+    place, symbol = where.split()
+    path = place if "/" in place else f"minivllm/{place.replace('.', '/')}.py"
 
     def marked(mark: str, joint: str) -> str:
         return joint.join(line[2:] for line in lines[1:] if line.startswith(mark))
 
-    return Edit(module, symbol, what, marked("-", "\n"), marked("+", "\n"), marked("=", " "))
+    return Edit(path, symbol, what, marked("-", "\n"), marked("+", "\n"), marked("=", " "))
 
 
 EDITS = read_edits(Path(__file__).parent / "edits.txt")

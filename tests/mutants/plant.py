@@ -1,10 +1,9 @@
-"""Puts one wrong edit into one module as it is imported. Nothing is written to disk.
+"""Puts one wrong edit into one file as it is imported, or read as text. Nothing is written to disk.
 
-Owns: where an edit is applied.
+Owns: when an edit is applied; where, minivllm/proof/edits.py knows.
 Must not know: which edits there are.
 """
 
-import ast
 import importlib.util
 import sys
 from importlib.abc import MetaPathFinder
@@ -15,33 +14,34 @@ from typing import Any
 
 from mutants.edits import Edit
 
+from minivllm.proof import edits
+
 ROOT = Path(__file__).parents[2]
 
 
 def path_of(edit: Edit) -> Path:
     """The file that an edit is in."""
-    return ROOT / "minivllm" / (edit.module.replace(".", "/") + ".py")
+    return ROOT / edit.path
 
 
 def edited(source: str, edit: Edit) -> str:
-    """The source with the edit made. Raises ValueError unless its old text stands exactly once in its symbol."""
-    body: list[ast.stmt] = ast.parse(source).body
-    for name in edit.symbol.split("."):
-        node = next((node for node in body if getattr(node, "name", None) == name), None)
-        if node is None:
-            raise ValueError(f"there is no {edit.symbol} in {edit.module}")
-        body = node.body
-    lines = source.splitlines(keepends=True)
-    inside = "".join(lines[node.lineno - 1 : node.end_lineno])
-    if inside.count(edit.old) != 1:
-        raise ValueError(f"{edit.old!r} stands {inside.count(edit.old)} times in {edit.symbol}")
-    return "".join([*lines[: node.lineno - 1], inside.replace(edit.old, edit.new), *lines[node.end_lineno :]])
+    """The source with the edit made. Raises EditError unless its old text stands exactly once in its symbol."""
+    return edits.apply(source, edit.symbol, edit.old, edit.new, python=edit.path.endswith(".py"))
 
 
 def plant(edit: Edit) -> None:
-    """From now on, whoever imports the module gets it with the edit. It must not be imported yet."""
-    assert f"minivllm.{edit.module}" not in sys.modules
-    sys.meta_path.insert(0, _Finder(edit))
+    """From now on, whoever imports the module or reads the file gets it with the edit. It must not be imported yet."""
+    if edit.path.endswith(".py"):
+        assert edit.module not in sys.modules
+        sys.meta_path.insert(0, _Finder(edit))
+        return
+    path, read_text = path_of(edit).resolve(), Path.read_text
+
+    def read_edited(self: Path, *args: Any, **kwargs: Any) -> str:
+        text = read_text(self, *args, **kwargs)
+        return edited(text, edit) if self.name == path.name and self.resolve() == path else text
+
+    Path.read_text = read_edited
 
 
 class _Finder(MetaPathFinder):
@@ -51,7 +51,7 @@ class _Finder(MetaPathFinder):
         self.edit = edit
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != f"minivllm.{self.edit.module}":
+        if fullname != self.edit.module:
             return None
         loader = _Loader(fullname, self.edit)
         return importlib.util.spec_from_file_location(fullname, path_of(self.edit), loader=loader)

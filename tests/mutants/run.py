@@ -52,7 +52,7 @@ class Verdict:
             verdict = "CAUGHT, so the proof is wrong" if self.caught_by else "changes nothing"
         else:
             verdict = "caught" if self.caught_by else "SURVIVES"
-        lines = [f"{verdict}: {self.edit.what} ({self.edit.module}, {self.edit.symbol})"]
+        lines = [f"{verdict}: {self.edit.what} ({self.edit.path}, {self.edit.symbol})"]
         return "\n    ".join([*lines, *([self.edit.proof] if self.edit.proof else []), *self.caught_by])
 
 
@@ -79,7 +79,9 @@ def preload() -> None:
 
     torch.set_num_threads(1)
     _ = transformers.PreTrainedTokenizerFast, transformers.AutoTokenizer  # they are imported at first use
-    assert "minivllm" not in sys.modules
+    imported = {name for name in sys.modules if name.startswith("minivllm.")}
+    known = {"minivllm.proof", "minivllm.proof.edits", "minivllm.course", "minivllm.course.places"}
+    assert imported <= known, f"an edit of what is imported already is not planted: {imported - known}"
 
 
 def run_tests(edit: Edit | None, tests: tuple[str, ...], stop_after: int, answer: connection.Connection) -> None:
@@ -136,7 +138,7 @@ def main() -> int:
     arguments = parser.parse_args()
     edits = EDITS if arguments.sample is None else sample(arguments.sample)
     if arguments.only:
-        edits = [edit for edit in edits if arguments.only in f"{edit.what} {edit.module} {edit.symbol}"]
+        edits = [edit for edit in edits if arguments.only in f"{edit.what} {edit.path} {edit.symbol}"]
     start = time.monotonic()
     preload()
     if not arguments.trust:

@@ -15,13 +15,17 @@ SCRIPT = Path(__file__).with_name("run.py")
 def test_there_are_many() -> None:
     assert sum(not edit.proof for edit in EDITS) >= 45
     assert len({edit.what for edit in EDITS}) == len(EDITS)
-    assert {edit.module.partition(".")[0] for edit in EDITS} == {"core", "worker", "sample", "engine", "llm"}
+    rooms = {edit.path.removeprefix("minivllm/").removesuffix(".py").partition("/")[0] for edit in EDITS}
+    assert rooms >= {"core", "worker", "sample", "engine", "llm"}
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.what)
 def test_an_edit_can_be_planted(edit: Edit) -> None:
     source = path_of(edit).read_text()
-    assert ast.dump(ast.parse(edited(source, edit))) != ast.dump(ast.parse(source))
+    changed = edited(source, edit)
+    assert changed != source
+    if edit.path.endswith(".py"):
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from expected_reasons import EXPECTED, EXPECTED_ENDS
 from told_scenarios import scenario_trace
 from traced_runs import record
 
-from minivllm.proof.lockstep import build_scheduler, iterate_scheduler
+from minivllm.proof.lockstep import build_core, iterate_steps
 from minivllm.proof.lockstep.workloads import generate_workloads
 from minivllm.show.explain import Explainer, Explanation, explain, explain_all, format_explanation
 from minivllm.show.lives import Lives
@@ -73,10 +73,11 @@ def test_a_hit_that_nobody_has_filled_is_named() -> None:
 
 def scheduler_trace(workload: dict[str, Any]) -> Trace:
     """A scheduler without a caller, a worker or a model, driven through a random workload."""
-    scheduler = build_scheduler(workload["config"])
+    core = build_core(workload)
+    scheduler = core.scheduler
     recorder = Recorder(MemorySink(), proc="core", clock=LogicalClock())
     recorder.observe(scheduler, scheduler.kv_cache_manager, scheduler.kv_cache_manager.block_pool)
-    for _ in iterate_scheduler(workload, scheduler):
+    for _ in iterate_steps(workload, core):
         pass
     recorder.flush()
     config = {**workload["config"], "scheduling_policy": workload["config"]["policy"]}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from minivllm.core.sched_output import CachedRequestData, ModelRunnerOutput, NewRequestData, SchedulerOutput
-from minivllm.proof.lockstep import build_scheduler, iterate_scheduler
+from minivllm.proof.lockstep import build_core, iterate_steps
 from minivllm.sampling_params import SamplingParams
 from minivllm.worker.block_table import BlockTable
 from minivllm.worker.input_batch import InputBatch
@@ -230,10 +230,10 @@ class WithWorker(WatchedScheduler):
 @settings(max_examples=100)
 @given(workloads())
 def test_scheduler_and_batch_agree_at_every_step(workload: Workload) -> None:
-    scheduler = build_scheduler(workload["config"], WithWorker)
-    for _ in iterate_scheduler(workload, scheduler):
+    core = build_core(workload, {"scheduler": WithWorker})
+    for _ in iterate_steps(workload, core):
         pass
-    assert not scheduler.batch.requests
+    assert not core.scheduler.batch.requests
 
 
 # ---------------------------------------------------------------------- rows by example

@@ -7,8 +7,8 @@ Interface: build, build_notebook, build_schema, stale, stale_schema.
 import json
 from pathlib import Path
 
-from minivllm.course.grader import casework, seeds
-from minivllm.course.grader.catalog import Lab
+from minivllm.course.grader import seeds
+from minivllm.course.grader.catalog import Lab, casework_of
 from minivllm.course.grader.cut import MarkerError, check_starter
 from minivllm.course.grader.result import SCHEMA_FILE, json_schema
 from minivllm.course.grader.wrong import build_fingerprints, edited, fingerprint_path, read_wrong
@@ -40,7 +40,7 @@ def build_notebook(lab: Lab) -> str:
 def stale(lab: Lab) -> list[str]:
     """What is not up to date, a line each. The fingerprints take long and are a test of their own."""
     if lab.form == "cases":
-        return casework.stale_bugs(lab)
+        return casework_of(lab).stale_bugs(lab)
     found = check_starter(lab)
     for wrong in read_wrong(lab):
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from minivllm.course.places import ROOT, lab_folders
 from minivllm.errors import InputError
 
-WHOLE = ("check.py", "README.md", "hints.md", "questions.py", "wrong.py", "fingerprints.json", "right")
+WHOLE = ("check.py", "README.md", "hints.md", "questions.py", "wrong.py", "fingerprints.json")
 WHOLE_OF_CASES = ("README.md", "hints.md", "bugs.py")
 
 
@@ -50,7 +50,7 @@ class Lab:
     in_interpreter: bool = False  # its kernels run under TRITON_INTERPRET=1
     call_s: float = 2.0  # seconds for one call of a student's code
     strict: bool = False  # a task is all or nothing: no share for families and invariants
-    form: str = "parts"  # or "cases": broken engines to be diagnosed (casework.py), in place of parts to be written
+    form: str = "parts"  # to be written; or "cases": broken engines to be diagnosed, by a casework.py of the lab's own
 
     @property
     def root(self) -> Path:
@@ -107,6 +107,11 @@ def load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def casework_of(lab: Lab) -> ModuleType:
+    """The module of a lab of cases that starts and grades it: start, check, stale_bugs, FOLDER."""
+    return importlib.import_module(f"minivllm.lessons.lab{lab.number}.casework")
 
 
 def read_lab(path: Path) -> Lab:

@@ -1,12 +1,12 @@
-"""A worker without tensors: in place of a model, a checksum of what attention reads through the block tables.
+"""An executor without tensors: in place of a model, a checksum of what attention reads through the block tables.
 
-Owns: block tables as the worker was told them, and what lies in each slot.
-Interface: ChecksumWorker, generated (an observer).
+Owns: block tables as the worker is told them, and what lies in each slot.
+Interface: PlanChecksumExecutor, generated (an observer).
 Must not know: the scheduler's state, which parts are broken, or what is expected.
 
 The next token of a request is 10 + sha1 mod 900 over the (token, position) pairs that its attention reads. A wrong
 block, a stale slot, a lost or repeated token: each changes the text from there on. Labs 04 to 06 have scheduler and
-cache alone, and need no torch; checksum.py is a whole engine.
+cache alone, and need no torch; lab 13 has a checksum inside the engine's own model runner.
 """
 
 import hashlib
@@ -14,14 +14,16 @@ from typing import Any
 
 from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from minivllm.course.grader.child import Endless, Parts
-from minivllm.course.grader.observe import Adapter, make_scheduler
+from minivllm.course.grader.observe import HASH_SEED
+from minivllm.proof.lockstep.scheduler import build_core, iterate_steps
+from minivllm.worker.recorded_executor import ExecutorWithoutModel
 
 FIRST_TOKEN, NUM_TOKENS = 10, 900  # a checksum gives tokens 10 to 909
 NO_TOKEN = -1
 EMPTY = (NO_TOKEN, -1)  # a slot that nobody has written
 
 
-class ChecksumWorker:
+class PlanChecksumExecutor(ExecutorWithoutModel):
     """vLLM: v1/worker/gpu_model_runner.py::GPUModelRunner (role)"""
 
     def __init__(self, block_size: int) -> None:
@@ -31,7 +33,7 @@ class ChecksumWorker:
         self.tokens: dict[str, list[int]] = {}  # prompt and outputs
         self.num_prompt_tokens: dict[str, int] = {}
 
-    def execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
+    def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput:
         """Write the step's tokens, then read; a request samples once its tokens are all computed."""
         computed = self._take_in(plan)
         for req_id, n in plan.num_scheduled_tokens.items():
@@ -80,20 +82,13 @@ def generated(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> dict[str,
     asked: a workload without its steps, and max_steps. Written into `seen` after each step.
     """
     workload = asked["workload"]
-    scheduler, adapter = make_scheduler(workload["config"], parts), Adapter(workload, parts)
-    worker = ChecksumWorker(workload["config"]["block_size"])
+    core = build_core(workload, parts, PlanChecksumExecutor(workload["config"]["block_size"]), hash_seed=HASH_SEED)
     outputs: dict[str, list[int]] = {}
-    pending = list(workload["requests"])
-    while pending or scheduler.has_requests():
-        number = len(seen)
-        if number >= asked["max_steps"]:
-            raise Endless(f"it did not end within {number} steps")
-        while pending and pending[0]["arrival_step"] <= number:
-            recorded = pending.pop(0)
-            outputs[recorded["id"]] = []
-            scheduler.add_request(adapter.make_request(recorded, float(number * 1000 + len(outputs))))
-        plan = scheduler.schedule()
-        for output in scheduler.update_from_output(plan, worker.execute(plan)):
-            outputs[output.request_id] += output.new_token_ids
+    for step in iterate_steps(workload, core):
+        if len(seen) >= asked["max_steps"]:
+            raise Endless(f"it did not end within {len(seen)} steps")
+        outputs |= {req_id: [] for req_id in step["added"]}
+        for output in step["outputs"]:
+            outputs[output["id"]] += output["new_token_ids"]
         seen.append({req_id: list(tokens) for req_id, tokens in outputs.items()})
     return outputs

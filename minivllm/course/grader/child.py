@@ -31,6 +31,7 @@ import msgspec
 
 from minivllm.course.grader.catalog import Lab, read_lab
 from minivllm.course.places import module_of
+from minivllm.parts import seam_of
 
 MODULE = "starter"
 WHOLE_FILE = "*"  # in place of a task: all that the file has
@@ -41,7 +42,7 @@ MAX_CPU_SECONDS = 120
 STATE_VALUES = 6  # local variables shown of the line that hung
 GRACE_SECONDS = 1.0  # the parent waits so much longer than the child's own alarm
 
-Parts = dict[str, Any]  # symbol of the starter, "BlockPool" -> class or function
+Parts = dict[str, Any]  # seam, "block_pool" -> class or function; what has no seam goes by its symbol
 
 
 class TimeUp(BaseException):
@@ -83,7 +84,7 @@ class StudentFile:
             if not owner:
                 if symbol not in graded:
                     namespace[symbol] = member  # what the student's other code calls by this name
-                parts[symbol] = namespace[symbol]
+                parts[seam_of(symbol)] = namespace[symbol]
         for owner in dict.fromkeys(symbol.rpartition(".")[0] for symbol in self.engine):
             if owner:
                 kept = {
@@ -91,7 +92,7 @@ class StudentFile:
                     for symbol, member in self.engine.items()
                     if symbol.startswith(owner + ".") and symbol not in graded
                 }
-                parts[owner] = type(owner, (namespace[owner],), kept)
+                parts[seam_of(owner)] = type(owner, (namespace[owner],), kept)
         return parts
 
     def _execute(self) -> dict[str, Any]:

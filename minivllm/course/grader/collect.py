@@ -15,15 +15,14 @@ import hmac
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from minivllm.course.grader import originality, seeds
-from minivllm.course.grader.catalog import Lab, all_labs, every_lab
-from minivllm.course.grader.folder import NOTE, STARTER, read_note, start
+from minivllm.course.grader import seeds
+from minivllm.course.grader.catalog import Lab, every_lab
+from minivllm.course.grader.folder import NOTE, read_note, start
 from minivllm.course.grader.result import ResultFile, read_result, to_json
 from minivllm.course.grader.work import check
 from minivllm.errors import InputError
@@ -73,7 +72,7 @@ def start_class(labs: Sequence[Lab], folder: Path, ids: Sequence[str], salt: str
 
 
 def collect(folder: Path, csv_path: Path | None = None) -> str:
-    """A table of the results in a folder, and the pairs that are alike. Raises InputError if it is empty."""
+    """A table of the results in a folder. Raises InputError if it is empty."""
     rows = [_row(path, lab) for lab in every_lab() for path in sorted(folder.glob(f"*/{lab.number}")) if path.is_dir()]
     rows += [_told(path.stem, _result_of(path), "student") for path in sorted(folder.glob("*.json"))]
     if not rows:
@@ -88,8 +87,7 @@ def collect(folder: Path, csv_path: Path | None = None) -> str:
     }
     lines = ["  ".join(f"{key:<{widths[key]}}" for key in rows[0])]
     lines += ["  ".join(f"{row[key]!s:<{widths[key]}}" for key in row) for row in rows]
-    alike = [line for lab in all_labs() for line in _alike(folder, lab)]
-    return "\n".join(lines + (["", "Alike, to be talked about:", *alike] if alike else []))
+    return "\n".join(lines)
 
 
 def _row(path: Path, lab: Lab) -> dict[str, Any]:
@@ -110,39 +108,21 @@ def _result_of(path: Path) -> ResultFile | None:
 
 def _told(student: str, result: ResultFile | None, source: str) -> dict[str, Any]:
     """A row of the table."""
-    keys = ("total", "tasks", "questions", "hints", "like engine", "borrowed", "started", "ended", "signed")
+    keys = ("total", "tasks", "questions", "hints", "borrowed", "started", "ended", "signed")
     row: dict[str, Any] = {"student": student, "lab": "-", "source": source} | dict.fromkeys(keys, "-")
     if result is None:
         return row | {"source": source if source == "none" else f"{source}, unreadable"}
-    likeness = max((entry.similarity for entry in result.originality.engine), default=0.0)
     return row | {
         "lab": result.lab,
         "total": result.total if result.exit < 3 else "void",
         "tasks": " ".join(f"{task.id}:{task.points}" for task in result.tasks) or "-",
         "questions": sum(question.points for question in result.questions),
         "hints": len(result.hints),
-        "like engine": likeness if likeness >= originality.REPORTED_FROM else "",
-        "borrowed": " ".join(result.originality.borrowed),
+        "borrowed": " ".join(result.borrowed),
         "started": result.started or "",
         "ended": result.ended,
         "signed": "yes" if result.signature else "",
     }
-
-
-def _alike(folder: Path, lab: Lab) -> list[str]:
-    texts = {}
-    for path in folder.glob(f"*/{lab.number}/{STARTER}"):
-        texts[path.parent.parent.name] = path.read_text(encoding="utf-8", errors="replace")
-    found = []
-    for one, other in combinations(sorted(texts), 2):
-        try:
-            entries = originality.engine_likeness(lab, texts[one], texts[other])
-        except (SyntaxError, ValueError):
-            continue
-        for entry in entries:
-            if entry["similarity"] >= originality.REPORTED_FROM:
-                found.append(f"  {one} and {other}, lab {lab.number}, {entry['symbol']}: {entry['similarity']:.2f}")
-    return found
 
 
 # ---------------------------------------------------------------------- graded again

@@ -6,20 +6,22 @@ Interface: start, read_note, write_note, Note, starter_in, default_folder, take_
 Must not know: how it is graded (work.py).
 """
 
+import posixpath
 import re
 import time
 from pathlib import Path
 
 import msgspec
 
-from minivllm.course.grader import answers, casework, seeds
-from minivllm.course.grader.catalog import Lab
+from minivllm.course.grader import answers, seeds
+from minivllm.course.grader.catalog import Lab, casework_of
 from minivllm.course.grader.cut import build_starter
 from minivllm.course.grader.result import to_json
+from minivllm.course.places import repo_path
 from minivllm.errors import InputError
 
 STARTER = "starter.py"
-LINK = re.compile(r"\]\(([^)#:\s]+)(#[\w-]+)?\)")
+LINK = re.compile(r"\[([^\[\]]*)\]\((?![a-z]+:)([^)#\s]+)(#[^)\s]*)?\)")  # text, target, anchor; no address
 NOTE = "lab.json"
 OUTPUT = Path("labs-out")  # what the commands write beside the folders
 # Programs that write code read a file of this name in the folder that they work in.
@@ -61,12 +63,12 @@ def start(lab: Lab, folder: Path, student: str, salt: str = "") -> Path:
         raise InputError(f"{folder / lab.begun_with} is there already. Go on with it, or name another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     readme = (lab.folder / "README.md").read_text(encoding="utf-8")
-    (folder / "README.md").write_text(_with_absolute_links(readme, lab.folder), encoding="utf-8")
+    (folder / "README.md").write_text(_with_absolute_links(readme, lab), encoding="utf-8")
     (folder / NOTICE_FILE).write_text(_notice(lab), encoding="utf-8")
     _copy_notebook(lab, folder)
     seed = seeds.seed_of(lab, student, salt)
     if lab.form == "cases":
-        casework.start(lab, folder, seed)
+        casework_of(lab).start(lab, folder, seed)
     else:
         (folder / STARTER).write_text(build_starter(lab), encoding="utf-8")
         asked = seeds.ask(lab, seed)
@@ -98,12 +100,17 @@ def _copy_notebook(lab: Lab, folder: Path) -> None:
         (folder / book.name).write_text(text, encoding="utf-8")
 
 
-def _with_absolute_links(text: str, base: Path) -> str:
-    """Markdown whose relative links, which hold in `base`, hold in every folder of this machine."""
+def _with_absolute_links(text: str, lab: Lab) -> str:
+    """A lab's README, of which relative links hold in every folder of this machine. Where there is no checkout,
+    notebooks and labs lie in the package, and links to what is not in it (the docs) are text."""
 
     def absolute(link: re.Match[str]) -> str:
-        target, anchor = link.groups("")
-        return f"](<{(base / target).resolve()}{anchor}>)" if (base / target).exists() else link.group()
+        told, target, anchor = link.groups("")
+        if target.startswith(".."):
+            path = repo_path(posixpath.normpath(f"notebooks/labs/{lab.number}_/{target}"), lab.root)
+            return f"[{told}](<{path.resolve()}{anchor}>)" if path.exists() else told
+        path = lab.folder / target  # of no file: kernel[grid](arguments)
+        return f"[{told}](<{path.resolve()}{anchor}>)" if path.exists() else link.group()
 
     return LINK.sub(absolute, text)
 

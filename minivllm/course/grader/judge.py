@@ -189,7 +189,7 @@ def grade(
     """Run the checks of a lab on a student's file.
 
     tasks: only these. thorough=False: once something has failed, what leaves no marks may be spared. borrowed: symbols
-    whose tasks count nothing, with the reason (originality.py); the child finds more of them.
+    whose tasks count nothing, with the reason (borrowed.py); the child finds more of them.
     """
     started = time.monotonic()
     result = LabResult(lab, borrowed=dict(borrowed or {}))

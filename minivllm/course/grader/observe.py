@@ -12,41 +12,30 @@ from.
 import sys
 from typing import Any
 
-from minivllm.core.block_hash import extend_block_hashes, get_request_block_hasher, init_none_hash
-from minivllm.core.block_pool import BlockPool, FreeKVCacheBlockQueue, KVCacheBlock
-from minivllm.core.kv_cache_manager import KVCacheManager
-from minivllm.core.request import Request, RequestStatus, check_stop, update_request_with_output
+from minivllm.core.block_pool import BlockPool, KVCacheBlock
+from minivllm.core.request import Request, RequestStatus, update_request_with_output
 from minivllm.core.sched_output import ModelRunnerOutput
 from minivllm.core.scheduler import Scheduler
 from minivllm.course.grader.child import Endless, Parts
-from minivllm.proof.lockstep.recording import Workload
-from minivllm.proof.lockstep.scheduler import SchedulerAdapter, iterate_scheduler, make_config
+from minivllm.engine.core import EngineCore
+from minivllm.parts import load_part
+from minivllm.proof.lockstep.scheduler import build_core, iterate_steps
 from minivllm.sampling_params import SamplingParams
 
 Seen = list[Any]
 
 
-class Adapter(SchedulerAdapter):
-    """The lockstep driver's adapter, with the block hasher of the parts."""
-
-    def __init__(self, workload: Workload, parts: Parts) -> None:
-        super().__init__(workload)
-        extend = parts.get("extend_block_hashes", extend_block_hashes)
-        self.hasher = get_request_block_hasher(workload["config"]["block_size"], init_none_hash("labs"), extend)
+HASH_SEED = "labs"  # hashes are the same in every run
 
 
-def make_scheduler(settings: dict[str, Any], parts: Parts) -> Scheduler:
-    """The scheduler of a recorded workload's `config`, built of parts."""
-    config = make_config(settings)
-    pool = make_pool(config.num_gpu_blocks_override, config.enable_prefix_caching, parts)
-    manager = parts.get("KVCacheManager", KVCacheManager)(config, pool)
-    return parts.get("Scheduler", Scheduler)(config, manager, check_stop=parts.get("check_stop", check_stop))
+def make_core(settings: dict[str, Any], parts: Parts) -> EngineCore:
+    """A core with the `config` of a recorded workload, built of parts, with no request yet."""
+    return build_core({"config": settings, "requests": []}, parts, hash_seed=HASH_SEED)
 
 
-def make_pool(num_blocks: int, enable_caching: bool, parts: Parts) -> BlockPool:
-    """A block pool, built of parts."""
-    queue = parts.get("FreeKVCacheBlockQueue", FreeKVCacheBlockQueue)
-    return parts.get("BlockPool", BlockPool)(num_blocks, enable_caching, free_queue=queue)
+def make_pool(num_blocks: int, parts: Parts) -> BlockPool:
+    """A block pool with prefix caching, built of parts."""
+    return load_part("block_pool", parts)(num_blocks, True, free_queue=load_part("free_queue", parts))
 
 
 def run_workload(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
@@ -55,20 +44,19 @@ def run_workload(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
     asked: the workload without its steps, max_steps, and whether the states are wanted. The result is a list of
     {"step": as recorded, "planned": state, "updated": state}.
     """
-    workload = asked["workload"]
-    scheduler = make_scheduler(workload["config"], parts)
-    schedule, planned = scheduler.schedule, []
+    workload, states = asked["workload"], {}
+    core = build_core(workload, parts, hash_seed=HASH_SEED)
 
-    def watched() -> Any:
-        plan = schedule()
-        planned.append(picture(scheduler))
-        return plan
+    def look(name: str) -> None:
+        if asked["state"]:
+            states[name] = picture(core.scheduler)
 
-    if asked["state"]:
-        scheduler.schedule = watched
-    for step in iterate_scheduler(workload, scheduler, Adapter(workload, parts)):
-        states = {"planned": planned[-1], "updated": picture(scheduler)} if asked["state"] else {}
+    for step in iterate_steps(workload, core, planned=lambda plan: look("planned")):
+        if "planned" not in states:
+            look("planned")  # nobody was there, so there was no plan
+        look("updated")
         seen.append({"step": step, **states})
+        states.clear()
         if len(seen) >= asked["max_steps"]:
             raise Endless(f"it did not end within {len(seen)} steps")
     return seen
@@ -121,7 +109,7 @@ def pool_program(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
     An operation is [name, argument]. What it raises is written down as its type; the state after it counts too.
     """
-    pool = make_pool(POOL_SIZE, True, parts)
+    pool = make_pool(POOL_SIZE, parts)
     seen.append(["start", None, pool_picture(pool)])
     for name, argument in asked["program"]:
         try:
@@ -172,7 +160,7 @@ class CountedBlock(KVCacheBlock):
 def work_of_a_removal(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, int]:
     """Comparisons of blocks, and lines of code, that it takes to remove a block from the middle of a long queue."""
     blocks = [CountedBlock(block_id) for block_id in range(asked["num_blocks"])]
-    queue = parts.get("FreeKVCacheBlockQueue", FreeKVCacheBlockQueue)(blocks)
+    queue = load_part("free_queue", parts)(blocks)
     middle = blocks[asked["num_blocks"] // 2]
     CountedBlock.comparisons, lines = 0, 0
 
@@ -205,7 +193,7 @@ def num_new_tokens(parts: Parts, asked: dict[str, int], seen: Seen) -> int:
         "long_prefill_token_threshold": asked["threshold"],
         "policy": "fcfs",
     }
-    return make_scheduler(settings, parts)._num_new_tokens(asked["missing"], asked["budget"])
+    return make_core(settings, parts).scheduler._num_new_tokens(asked["missing"], asked["budget"])
 
 
 # ---------------------------------------------------------------------- requests and their ends
@@ -218,7 +206,7 @@ def update_with_output(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[
     """
     request = _request("r0", asked)
     counted, ended = parts.get("update_request_with_output", update_request_with_output)(
-        request, list(asked["new"]), asked["max_model_len"], parts.get("check_stop", check_stop)
+        request, list(asked["new"]), asked["max_model_len"], load_part("check_stop", parts)
     )
     return {
         "counted": list(counted),
@@ -257,7 +245,7 @@ def abort_program(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
         "long_prefill_token_threshold": 0,
         "policy": "fcfs",
     }
-    scheduler, plan = make_scheduler(settings, parts), None
+    scheduler, plan = make_core(settings, parts).scheduler, None
     for number, prompt in enumerate(([10, 11], [12, 13, 14], [15])):
         scheduler.add_request(_request(f"r{number}", {"max_tokens": 2, "prompt": prompt}))
     for act in asked["acts"]:

@@ -27,7 +27,7 @@ def stream(pieces: Sequence[str | bytes], starter: str | Path | None = None, **p
     sampling = SamplingParams(max_tokens=MAX_TOKENS, **params)
     by_id = {index: piece if isinstance(piece, bytes) else piece.encode() for index, piece in enumerate(pieces)}
     text_stream = parts.get("ByteStream", ByteStream)(by_id, [], sampling)
-    detokenizer = parts.get("IncrementalDetokenizer", IncrementalDetokenizer)(text_stream, sampling)
+    detokenizer = parts.get("detokenizer", IncrementalDetokenizer)(text_stream, sampling)
     steps: list[dict[str, Any]] = []
     for token_id, piece in by_id.items():
         stopped_by = detokenizer.update([token_id], False)

@@ -10,9 +10,9 @@ from typing import Any
 from minivllm import __version__
 from minivllm.course.grader.child import Parts
 from minivllm.course.grader.judge import Subject
-from minivllm.course.grader.observe import Adapter, make_scheduler
+from minivllm.course.grader.observe import HASH_SEED
 from minivllm.proof.lockstep.recording import Workload, without_results
-from minivllm.proof.lockstep.scheduler import iterate_scheduler
+from minivllm.proof.lockstep.scheduler import build_core, iterate_steps
 
 MAX_LINES = 20_000
 
@@ -24,13 +24,13 @@ def trace_workload(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> list
     from minivllm.trace.schema import encode
 
     workload, last = asked["workload"], asked["step"]
-    scheduler = make_scheduler(workload["config"], parts)
+    core = build_core(workload, parts, hash_seed=HASH_SEED)
     sink = MemorySink()
     recorder = Recorder(sink, "core", make_clock("logical"), 0)
-    manager = scheduler.kv_cache_manager
-    recorder.observe(scheduler, manager, manager.block_pool)
+    manager = core.scheduler.kv_cache_manager
+    recorder.observe(core.scheduler, manager, manager.block_pool)
     try:
-        for step in iterate_scheduler(workload, scheduler, Adapter(workload, parts)):
+        for step in iterate_steps(workload, core):
             if step["step"] >= last:
                 break
     except Exception:  # the trace shows how far it came

@@ -88,21 +88,6 @@ class FileEntry(_Part):
     lines: int
 
 
-class Likeness(_Part):
-    """How like the engine's a function is."""
-
-    symbol: str
-    similarity: Annotated[float, Meta(description="of the shapes of both syntax trees, 0 to 1")]
-    nodes: Annotated[int, Meta(description="of the student's syntax tree")]
-
-
-class Originality(_Part):
-    """What a person may want to look at. Nothing is subtracted for likeness."""
-
-    engine: list[Likeness]
-    borrowed: Annotated[list[str], Meta(description="symbols of tasks that were refused, for they are not own work")]
-
-
 class Grader(_Part):
     """Whether the grader's own files were the same before and after."""
 
@@ -144,7 +129,7 @@ class ResultFile(_Part, kw_only=True):
     tasks: list[TaskEntry]
     questions: list[QuestionEntry]
     hints: Annotated[list[tuple[str, int]], Meta(description="task and level of each hint that was taken")]
-    originality: Originality
+    borrowed: Annotated[list[str], Meta(description="symbols of tasks that were refused, for they are not own work")]
     grader: Grader
     signature: Annotated[
         str | None, Meta(description="hmac-sha256: of all the rest; only `lab regrade --sign` sets it")

@@ -11,65 +11,25 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import zmq
 
 from minivllm import __version__
-from minivllm.config import EngineConfig
-from minivllm.core.sched_output import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput, SchedulerOutput
 from minivllm.course.grader.child import Parts
-from minivllm.engine.core_proc import EngineCoreProc
-from minivllm.engine.messages import ENGINE_CORE_DEAD, EngineCoreRequest
-from minivllm.engine.routing import read_request
-from minivllm.engine.serial import MsgpackDecoder, MsgpackEncoder
+from minivllm.engine.core_proc import make_core
+from minivllm.engine.messages import ENGINE_CORE_DEAD
 from minivllm.proof.lockstep.scheduler import make_config
 from minivllm.trace.attach import LOGICAL_HASH_SEED
 from minivllm.trace.recorder import Recorder
 from minivllm.trace.rendezvous import CoreSide
 from minivllm.trace.schema import Header, Process, new_header
 from minivllm.trace.store import PartFile
+from minivllm.worker.recorded_executor import RecordedExecutor
 
 LIFE_S = 30  # a core that nobody ends, ends itself
 INPUT, OUTPUT, TRACE, CORE_PART = "input", "output", "trace", "core.part"  # files of the conversation's folder
-
-
-class ScriptedExecutor:
-    """vLLM: v1/executor/uniproc_executor.py::UniProcExecutor (role)"""
-
-    def __init__(self, case: dict[str, Any]) -> None:
-        self.outputs = {request["id"]: request["output"] for request in case["requests"]}
-        self.prompts = {request["id"]: len(request["prompt"]) for request in case["requests"]}
-        self.driver_worker = SimpleNamespace(dtype="none", device="none", backend=SimpleNamespace(name="script"))
-        self.plan: SchedulerOutput | None = None
-
-    def get_block_bytes(self) -> int:
-        return 1
-
-    def determine_available_memory(self) -> int:
-        return 0
-
-    def initialize_from_config(self, config: EngineConfig, num_blocks: int) -> None:
-        """There is no cache."""
-
-    def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput | None:
-        self.plan = plan
-        return None if plan.num_scheduled_tokens else EMPTY_MODEL_RUNNER_OUTPUT
-
-    def sample_tokens(self) -> ModelRunnerOutput:
-        """The next token of the script for every request whose tokens are all computed."""
-        known = self.plan.scheduled_cached_reqs
-        before = {new.req_id: (new.num_computed_tokens, 0) for new in self.plan.scheduled_new_reqs}
-        numbers = zip(known.req_ids, known.num_computed_tokens, known.num_output_tokens, strict=True)
-        before |= {req_id: (num_computed, num_outputs) for req_id, num_computed, num_outputs in numbers}
-        req_ids, sampled = list(self.plan.num_scheduled_tokens), []
-        for req_id, n in self.plan.num_scheduled_tokens.items():
-            num_computed, num_outputs = before[req_id]
-            complete = num_computed + n >= self.prompts[req_id] + num_outputs
-            sampled.append([self.outputs[req_id][num_outputs]] if complete else [])
-        return ModelRunnerOutput(req_ids, {req_id: row for row, req_id in enumerate(req_ids)}, sampled)
 
 
 def be_core(case: dict[str, Any], parts: Parts, folder: Path) -> None:
@@ -81,12 +41,8 @@ def be_core(case: dict[str, Any], parts: Parts, folder: Path) -> None:
     signal.alarm(LIFE_S)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's
     config = msgspec.structs.replace(make_config(case["config"]), hash_seed=LOGICAL_HASH_SEED)
-    model_config = SimpleNamespace(max_model_len=config.max_model_len, sliding_window=None)
-    core = EngineCoreProc(config, model_config, _executor_of(case))
-    core.encoder = parts.get("MsgpackEncoder", MsgpackEncoder)()
-    core.add_request_decoder = parts.get("MsgpackDecoder", MsgpackDecoder)(EngineCoreRequest)
-    core.decoder = parts.get("MsgpackDecoder", MsgpackDecoder)()
-    core._read_request = parts.get("read_request", read_request)
+    outputs = {request["id"]: request["output"] for request in case["requests"]}
+    core = make_core(config, RecordedExecutor(outputs), parts)
     signal.signal(signal.SIGTERM, lambda *_: core.request_shutdown())
     meeting = CoreSide(str(folder / TRACE))
     recorder = Recorder(PartFile(str(folder / CORE_PART), make_header(case, "core"), warn=False), "core", meeting.clock)
@@ -115,10 +71,6 @@ def _start_thread(name: str, task: Callable[..., None], *arguments: Any) -> None
             os._exit(1)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-
-
-def _executor_of(case: dict[str, Any]) -> Any:
-    return lambda config, model_config: ScriptedExecutor(case)
 
 
 # ---------------------------------------------------------------------- what both sides share

@@ -146,8 +146,8 @@ class LabClient(SyncMPClient):
     def __init__(self, folder: Path, pid: int, parts: Parts) -> None:
         EngineCoreClient.__init__(self)
         self.pid = pid
-        self.encoder = parts.get("MsgpackEncoder", MsgpackEncoder)()
-        self.decoder = parts.get("MsgpackDecoder", MsgpackDecoder)(EngineCoreOutputs)
+        self.encoder = parts.get("encoder", MsgpackEncoder)()
+        self.decoder = parts.get("decoder", MsgpackDecoder)(EngineCoreOutputs)
         self._request_frames = parts.get("request_frames", request_frames)
         self._read_output = parts.get("read_output", read_output)
         self._is_core_dead = parts.get("is_core_dead", is_core_dead)
@@ -254,7 +254,7 @@ def _be_caller(case: dict[str, Any], parts: Parts, folder: Path, pid: int, told:
 def _make_processor(case: dict[str, Any], parts: Parts) -> OutputProcessor:
     pieces = {int(token): piece for token, piece in case.get("pieces", {}).items()}
     tokenizer = SimpleNamespace(backend_tokenizer=pieces) if pieces else None
-    return parts.get("OutputProcessor", OutputProcessor)(tokenizer, text_stream_class=ByteStream)
+    return parts.get("output_processor", OutputProcessor)(tokenizer, text_stream_class=ByteStream)
 
 
 def _talk(case: dict[str, Any], client: Any, processor: OutputProcessor, told: Conversation) -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minivllm import __version__
-from minivllm.course.grader import answers, casework, judge, originality, record, seeds
-from minivllm.course.grader.catalog import Lab
+from minivllm.course.grader import answers, judge, record, seeds
+from minivllm.course.grader.borrowed import borrowed
+from minivllm.course.grader.catalog import Lab, casework_of
 from minivllm.course.grader.folder import NOTE, OUTPUT, Note, now, read_note, starter_in, write_note
 from minivllm.course.grader.judge import LabResult
 from minivllm.course.grader.result import (
@@ -22,8 +23,6 @@ from minivllm.course.grader.result import (
     SCHEMA,
     FileEntry,
     Grader,
-    Likeness,
-    Originality,
     QuestionEntry,
     ResultFile,
     exit_status,
@@ -73,7 +72,7 @@ def check(
     note = read_note(lab, path.parent)
     given = answers.read_answers(path.parent / seeds.ANSWERS)
     before = manifest(lab)
-    result = judge.grade(lab, path, tasks, borrowed=originality.borrowed(lab, path))
+    result = judge.grade(lab, path, tasks, borrowed=borrowed(lab, path))
     looks_like(lab, result.tasks)
     seed = int(note.seed, 16) if seed is None else seed
     asked = seeds.ask(lab, seed)
@@ -81,10 +80,8 @@ def check(
     trace = save_failure(lab, path, result) if keep else ""
     if keep and (path.parent / NOTE).exists():
         write_note(path.parent, note)
-    likeness = [] if result.load_error else originality.engine_likeness(lab, path.read_text(encoding="utf-8"))
     grader = Grader(manifest_sha256=before, intact=before == manifest(lab))
-    found = Originality(engine=[Likeness(**entry) for entry in likeness], borrowed=sorted(result.borrowed))
-    file = _result_file(lab, result, note, seed, [path], questions, grader, found)
+    file = _result_file(lab, result, note, seed, [path], questions, grader)
     return Checked(result, file, answers.advice(asked, questions), trace, _notices(lab, note))
 
 
@@ -96,12 +93,12 @@ def _check_cases(lab: Lab, place: Path, letters: Sequence[str] | None, seed: int
     note, before = read_note(lab, folder), manifest(lab)
     seed = int(note.seed, 16) if seed is None else seed
     started = time.monotonic()
+    casework = casework_of(lab)
     result = casework.check(lab, folder, seed, letters)
     result.seconds = time.monotonic() - started
     paths = [path for path in sorted((folder / casework.FOLDER).glob("*.py")) if not path.name.startswith(".")]
     grader = Grader(manifest_sha256=before, intact=before == manifest(lab))
-    found = Originality(engine=[], borrowed=[])  # the sound method is the engine's, openly
-    file = _result_file(lab, result, note, seed, paths, [], grader, found)
+    file = _result_file(lab, result, note, seed, paths, [], grader)
     return Checked(result, file, [], "", _notices(lab, note))
 
 
@@ -113,7 +110,6 @@ def _result_file(
     paths: Sequence[Path],
     questions: list[QuestionEntry],
     grader: Grader,
-    found: Originality,
 ) -> ResultFile:
     most = sum(task.points for task in lab.tasks)
     return ResultFile(
@@ -135,7 +131,7 @@ def _result_file(
         tasks=task_entries(result),
         questions=questions,
         hints=note.hints,
-        originality=found,
+        borrowed=sorted(result.borrowed),
         grader=grader,
         signature=None,
     )

@@ -5,7 +5,6 @@ Interface: Wrong, Harmless, read_wrong, read_harmless, solution, edited, build_f
 Must not know: how a check works.
 """
 
-import ast
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from minivllm.course.grader.catalog import Lab, load_file
 from minivllm.course.grader.child import engine_symbols
 from minivllm.course.grader.cut import MarkerError, Source, build_starter, own_blocks
 from minivllm.course.grader.judge import Limits, TaskResult, fingerprint, grade
+from minivllm.proof import edits
 
 SHORT = 0.15  # of the limit of a call: wrong solutions that hang shall not take long
 
@@ -87,20 +87,11 @@ def edited(lab: Lab, wrong: Wrong | Harmless) -> str:
     """The solution with the edits of an entry. Raises MarkerError when a line to be edited is not there."""
     text = solution(lab)
     for symbol, old, new in [(wrong.symbol, wrong.old, wrong.new), *wrong.more]:
-        first, last = _span(text, symbol)
-        lines = text.splitlines(keepends=True)
-        part = "".join(lines[first - 1 : last])
-        if part.count(old) != 1:
-            raise MarkerError(f"lab {lab.number}, solution {wrong.id}: {old!r} is {part.count(old)} times in {symbol}")
-        text = "".join(lines[: first - 1]) + part.replace(old, new) + "".join(lines[last:])
+        try:
+            text = edits.apply(text, symbol, old, new)
+        except edits.EditError as error:
+            raise MarkerError(f"lab {lab.number}, solution {wrong.id}: {error}") from error
     return text
-
-
-def _span(text: str, symbol: str) -> tuple[int, int]:
-    node: ast.AST = ast.parse(text)
-    for name in symbol.split("."):
-        node = next(child for child in ast.iter_child_nodes(node) if getattr(child, "name", None) == name)
-    return node.lineno, node.end_lineno
 
 
 # ---------------------------------------------------------------------- fingerprints

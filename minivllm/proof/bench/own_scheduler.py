@@ -1,5 +1,5 @@
-"""Cost of a step of the Scheduler, without a model: requests that all decode, and a made-up token for each; beside
-others that wait for a seat.
+"""Cost of a step of the core, without a model: requests that all decode, and a made-up token for each; beside others
+that wait for a seat.
 
 Owns: the workload. peer_vllm_scheduler.py runs the same with vLLM's classes.
 Interface: SETTINGS, measure, measure_all.
@@ -13,13 +13,12 @@ import time
 from typing import Any
 
 from minivllm.config import EngineConfig
-from minivllm.core.block_hash import get_request_block_hasher, init_none_hash
-from minivllm.core.block_pool import BlockPool
-from minivllm.core.kv_cache_manager import KVCacheManager
 from minivllm.core.request import Request
-from minivllm.core.sched_output import ModelRunnerOutput
-from minivllm.core.scheduler import Scheduler
+from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
+from minivllm.engine.assemble import assemble
+from minivllm.engine.core import EngineCore
 from minivllm.sampling_params import SamplingParams
+from minivllm.worker.recorded_executor import RecordedExecutor
 
 SETTINGS: dict[str, Any] = {
     "running": [1, 16, 64, 256],
@@ -35,41 +34,47 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def make_scheduler(settings: dict[str, Any], requests: int) -> Scheduler:
-    """A scheduler with so many waiting requests of different prompts."""
+class TimedExecutor(RecordedExecutor):
+    """Says token 7 for every request, and how long it took, which is no time of the scheduler's."""
+
+    def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput:
+        start = time.thread_time()
+        result = super().execute_model(plan)
+        self.num_tokens, self.seconds = plan.total_num_scheduled_tokens, time.thread_time() - start
+        return result
+
+
+def make_core(settings: dict[str, Any], requests: int) -> EngineCore:
+    """A core with so many waiting requests of different prompts."""
     config = EngineConfig(
         block_size=settings["block_size"],
+        num_gpu_blocks_override=settings["num_blocks"],
         max_num_seqs=settings["max_num_seqs"],
         max_num_batched_tokens=settings["max_num_batched_tokens"],
     ).resolved(settings["prompt_len"] + settings["output_len"])
-    scheduler = Scheduler(config, KVCacheManager(config, BlockPool(settings["num_blocks"], enable_caching=True)))
-    hasher = get_request_block_hasher(settings["block_size"], init_none_hash())
+    output = [7] * settings["output_len"]
+    core = assemble(config, TimedExecutor({f"r{row}": output for row in range(requests)}), {})
     for row in range(requests):
         params = SamplingParams(temperature=0, max_tokens=settings["output_len"], ignore_eos=True)
         prompt = [(row * 7919 + i * 31) % 40000 + 5 for i in range(settings["prompt_len"])]
-        scheduler.add_request(Request(f"r{row}", prompt, params, arrival_time=float(row), block_hasher=hasher))
-    return scheduler
+        core.add_request(
+            Request(f"r{row}", prompt, params, arrival_time=float(row), block_hasher=core.request_block_hasher)
+        )
+    return core
 
 
 def measure(settings: dict[str, Any], running: int, waiting: int = 0) -> float:
-    """Median microseconds of schedule + update_from_output with `running` requests that decode. Those that wait could
-    run only if there were more seats. The processor's time: whatever else runs here does not count.
+    """Median microseconds of a step with `running` requests that decode, without what the executor takes. Those that
+    wait could run only if there were more seats. The processor's time: whatever else runs here does not count.
     """
-    scheduler = make_scheduler({**settings, "max_num_seqs": running}, running + waiting)
-    times: list[float] = []
+    core = make_core({**settings, "max_num_seqs": running}, running + waiting)
+    executor, times = core.model_executor, []
     while len(times) < settings["steps"]:
         start = time.thread_time()
-        plan = scheduler.schedule()
-        planned = time.thread_time()
-        ids = list(plan.num_scheduled_tokens)
-        decoding = len(ids) == running and plan.total_num_scheduled_tokens == running
-        requests = [scheduler.requests[i] for i in ids]
-        sampled = [[7] if request.num_computed_tokens >= request.num_tokens else [] for request in requests]
-        result = ModelRunnerOutput(ids, {i: row for row, i in enumerate(ids)}, sampled)
-        before = time.thread_time()
-        scheduler.update_from_output(plan, result)
-        if decoding:
-            times.append(planned - start + time.thread_time() - before)
+        outputs, _ = core.step()
+        seconds = time.thread_time() - start - executor.seconds
+        if outputs is not None and len(outputs.outputs) == running == executor.num_tokens:
+            times.append(seconds)
     return statistics.median(times) * 1e6
 
 

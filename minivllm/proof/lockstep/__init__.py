@@ -13,12 +13,12 @@ traces/vllm-0.22.0/README.md describes the format.
 from minivllm.proof.lockstep.command import add_arguments, run
 from minivllm.proof.lockstep.engine import replay_engine
 from minivllm.proof.lockstep.sampler import replay_sampler
-from minivllm.proof.lockstep.scheduler import build_scheduler, iterate_scheduler, replay_scheduler
+from minivllm.proof.lockstep.scheduler import build_core, iterate_steps, replay_scheduler
 
 __all__ = [
     "add_arguments",
-    "build_scheduler",
-    "iterate_scheduler",
+    "build_core",
+    "iterate_steps",
     "replay_engine",
     "replay_sampler",
     "replay_scheduler",

@@ -24,7 +24,7 @@ from minivllm.proof.lockstep.recording import LIST_KEYS, Recording, Workload, ha
 from minivllm.proof.lockstep.report import account
 from minivllm.proof.lockstep.sampler import replay_sampler
 from minivllm.proof.lockstep.scenarios import generate_scenarios
-from minivllm.proof.lockstep.scheduler import build_scheduler, iterate_scheduler
+from minivllm.proof.lockstep.scheduler import build_core, iterate_steps
 from minivllm.proof.lockstep.workloads import generate_workloads
 
 GENERATORS = {"scheduler": generate_workloads, "sampler": generate_batches, "engine": generate_scenarios}
@@ -114,7 +114,7 @@ def find_difference(level: str, workload: Workload, model: str | None = None) ->
     if level == "scheduler":
         steps: list[Any] = []
         try:
-            for step in iterate_scheduler(asked, build_scheduler(asked["config"])):
+            for step in iterate_steps(asked, build_core(asked)):
                 steps.append(step)
         except Exception as error:  # whatever went wrong is the finding
             found = first_difference(level, workload | {"steps": workload["steps"][: len(steps)]}, steps)

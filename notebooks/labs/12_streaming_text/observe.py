@@ -48,7 +48,7 @@ def detokenized(parts: Parts, asked: dict[str, Any], seen: Seen) -> dict[str, An
     for delta in (True, False):
         params = _params(asked)
         stream = ByteStream(dict(enumerate(asked["pieces"])), [], params)
-        detokenizer = parts.get("IncrementalDetokenizer", IncrementalDetokenizer)(stream, params)
+        detokenizer = parts.get("detokenizer", IncrementalDetokenizer)(stream, params)
         steps = result["delta" if delta else "whole"] = []
         shown, done = "", 0
         for size in asked["groups"]:
@@ -89,7 +89,7 @@ def processed(parts: Parts, asked: dict[str, Any], seen: Seen) -> Seen:
         first_id[request["id"]] = len(pieces)
         pieces |= {len(pieces) + number: piece for number, piece in enumerate(request["pieces"])}
     tokenizer = SimpleNamespace(backend_tokenizer=pieces)
-    processor = parts.get("OutputProcessor", OutputProcessor)(tokenizer, text_stream_class=ByteStream)
+    processor = parts.get("output_processor", OutputProcessor)(tokenizer, text_stream_class=ByteStream)
     for request in asked["requests"]:
         kind = RequestOutputKind.FINAL_ONLY if request["only_final"] else RequestOutputKind.CUMULATIVE
         params = _params(request, output_kind=kind)

@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 from minivllm.config import cdiv
-from minivllm.course.grader.bugs import Bug
-from minivllm.course.grader.cases import CaseBug
-from minivllm.course.grader.checksum import FIRST_TOKEN, SMALL_VOCAB, ByteTokenizer
 from minivllm.course.grader.variants import make_workload
+from minivllm.lessons.lab13.cases import CaseBug
+from minivllm.lessons.lab13.checksum import FIRST_TOKEN, SMALL_VOCAB, ByteTokenizer
+from minivllm.lessons.lab13.members import Bug
 
 ROOM = 80  # tokens of a row of the block table beyond what anybody needs
 WORDS = ("naïve", "日本語", "😀", "größer", "🚀", "città", "漢字", "😴", "mañana", "你好", "ok", "and", "then", "🎉")

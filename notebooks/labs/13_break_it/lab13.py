@@ -19,11 +19,11 @@
 # %%
 from random import Random
 
-from minivllm.course.grader import cases
-from minivllm.course.grader.bugs import Bug
 from minivllm.course.grader.variants import make_workload
 from minivllm.course.grader.words import tell_workload
 from minivllm.course.notebook import table
+from minivllm.lessons.lab13 import cases
+from minivllm.lessons.lab13.members import Bug
 
 bug = Bug("KVCacheManager.free", "blocks[::-1]", "blocks")
 workload = make_workload(Random(13), prompt_len=(6, 14), arrival=(1, 2))

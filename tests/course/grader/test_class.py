@@ -85,7 +85,6 @@ def test_a_class_is_collected_and_regraded(capsys) -> None:
     rows = {line.split()[0]: line for line in said.splitlines()[1:4]}
     assert "regraded" in rows["ada"] and " 75 " in rows["ada"] and "4.1:20 4.2:15 4.3:10 4.4:15" in rows["ada"]
     assert " 0 " in rows["eve"] and "100" not in rows["eve"], "what a student writes into the JSON does not count"
-    assert "ada and bob" in said
     path = Path("class/ada/04/lab-04.regraded.json")
     result = json.loads(path.read_text())
     assert result["signature"] == sign(result, "secret") != sign(result, "other")

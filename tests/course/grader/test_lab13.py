@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from minivllm.__main__ import main
-from minivllm.course.grader import cases, casework
 from minivllm.course.grader.catalog import TaskText, get_lab
 from minivllm.course.grader.folder import read_hints
 from minivllm.course.grader.judge import Subject, TaskResult
 from minivllm.errors import InputError
+from minivllm.lessons.lab13 import cases, casework
 from minivllm.proof.refs.lock import read_lock
 
 LAB = get_lab("13")
-MODULE = cases.read_bugs(LAB)
+MODULE = cases.read_bugs()
 ALL_BUGS = [*MODULE.BUGS, MODULE.BONUS]
 BY_ID = {what.id: what for what in ALL_BUGS}
 SEED = 5
@@ -106,7 +106,7 @@ def test_the_first_wrong_event_is_where_the_bug_is_and_before_the_end(bug_id: st
 @EACH_BUG
 def test_the_broken_method_itself_is_no_mend(bug_id: str, place: Path) -> None:
     bug = BY_ID[bug_id].bug
-    from minivllm.course.grader.bugs import edited_source
+    from minivllm.lessons.lab13.members import edited_source
 
     result = graded(case_of(bug_id), place, {}, casework.mended_file(bug.symbol, edited_source(bug)))
     assert result.points == 0 and result.failures
@@ -114,7 +114,7 @@ def test_the_broken_method_itself_is_no_mend(bug_id: str, place: Path) -> None:
 
 @pytest.mark.parametrize("mend", FILLED.MENDS, ids=lambda mend: f"{mend.bug}: {mend.why}")
 def test_mends_are_judged_by_what_they_do(mend, place: Path) -> None:
-    from minivllm.course.grader.bugs import source_of
+    from minivllm.lessons.lab13.members import source_of
 
     source = source_of(mend.symbol)
     for old, new in mend.edits:

@@ -19,7 +19,7 @@ from minivllm.errors import InputError
 
 LAB = get_lab("04")
 FIELDS = """schema lab revision minivllm student seed started ended seconds platform files total max exit load_error
-tasks questions hints originality grader signature"""
+tasks questions hints borrowed grader signature"""
 FAILURE_FIELDS = "case kind where step event rule input before expected says got looks_like line"
 
 
@@ -69,7 +69,7 @@ def test_what_check_and_submit_write_has_that_form(what: str, started: Path) -> 
     if what in ("starter", "crash"):  # the short ones
         assert main(["lab", "submit", "04"]) == status
         submitted = valid(started / "lab-04.json")
-        same = {"tasks", "questions", "student", "seed", "files", "total", "originality"}
+        same = {"tasks", "questions", "student", "seed", "files", "total", "borrowed"}
         assert {key: submitted[key] for key in same} == {key: result[key] for key in same}
 
 

@@ -66,7 +66,7 @@ def test_all_of_a_file_can_be_graded_at_once(tmp_path: Path) -> None:
     path.write_text(build_starter(LAB))
     parts = StudentFile(LAB, path).parts("*")
     with pytest.raises(NotImplementedError, match=r"Lab 6\.1"):
-        parts["Scheduler"]._select_victim(None)
+        parts["scheduler"]._select_victim(None)
 
 
 # ---------------------------------------------------------------------- more random cases

@@ -10,7 +10,7 @@ import pytest
 from proof.lockstep.recordings import KNOWN_BUG, files, recording
 from proof.lockstep.tools import Core
 
-from minivllm.proof.lockstep import build_scheduler, iterate_scheduler, replay_scheduler
+from minivllm.proof.lockstep import build_core, iterate_steps, replay_scheduler
 from minivllm.proof.lockstep.command import find_difference
 from minivllm.proof.lockstep.scheduler import PoisonedScheduler
 
@@ -86,9 +86,10 @@ def test_ours_is_equal_up_to_the_poisoned_hit(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_only_computed_blocks_can_be_hit_between_steps(name: str) -> None:
     workload = WORKLOADS[name]
-    scheduler = build_scheduler(workload["config"])
+    core = build_core(workload)
+    scheduler = core.scheduler
     manager = scheduler.kv_cache_manager
-    for _ in iterate_scheduler(workload, scheduler):
+    for _ in iterate_steps(workload, core):
         for request in scheduler.running:
             blocks = manager.req_to_blocks[request.request_id]
             for index, block in enumerate(blocks):

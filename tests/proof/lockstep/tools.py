@@ -7,7 +7,7 @@ from minivllm.core.request import Request, RequestStatus
 from minivllm.core.sched_output import ModelRunnerOutput, SchedulerOutput
 from minivllm.core.scheduler import Scheduler
 from minivllm.engine.messages import EngineCoreOutput
-from minivllm.proof.lockstep import build_scheduler
+from minivllm.proof.lockstep import build_core
 from minivllm.sampling_params import SamplingParams
 
 EOS_TOKEN_ID = 2
@@ -29,7 +29,7 @@ class Core:
 
     def __init__(self, scheduler_class: type[Scheduler] = Scheduler, **settings: Any) -> None:
         self.settings = SETTINGS | settings
-        self.scheduler = build_scheduler(self.settings, scheduler_class)
+        self.scheduler = build_core({"config": self.settings, "requests": []}, {"scheduler": scheduler_class}).scheduler
         self.manager = self.scheduler.kv_cache_manager
         self.pool = self.manager.block_pool
         self.hasher = get_request_block_hasher(self.settings["block_size"], init_none_hash("test"))

@@ -1,80 +1,13 @@
-"""How like another text a solution is, and whether it only calls the engine's own.
+"""Whether a solution only calls the engine's own in place of doing the work.
 
-Owns: the measure. Interface: similarity, engine_likeness, borrowed.
-Must not know: what follows from it; a person decides that.
+Interface: borrowed, engine_names, is_engine.
+Must not know: what follows from it.
 """
 
 import ast
-from collections import Counter
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from minivllm.course.grader.catalog import Lab
-from minivllm.course.grader.wrong import solution
-
-GRAM = 4  # node types in a row
-MIN_NODES = 40  # a shorter body is alike by accident
-REPORTED_FROM = 0.85
-Grams = Counter[tuple[str, ...]]
-
-
-def functions(text: str) -> dict[str, ast.AST]:
-    """Qualified name -> function, of a file. Raises SyntaxError."""
-    return functions_of(ast.parse(text))
-
-
-def functions_of(tree: ast.Module) -> dict[str, ast.AST]:
-    """The same, of a syntax tree."""
-    found: dict[str, ast.AST] = {}
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            found[node.name] = node
-        elif isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{inner.name}": inner for inner in node.body if isinstance(inner, ast.FunctionDef)}
-    return found
-
-
-def kinds_of(function: ast.AST) -> list[str]:
-    """The types of all nodes of a body, in order; names, constants and the docstring do not count."""
-    body = list(function.body)
-    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        body = body[1:]
-    return [type(node).__name__ for statement in body for node in ast.walk(statement)]
-
-
-def similarity(one: ast.AST, other: ast.AST) -> float:
-    """Dice's measure of the 4-grams of node types: 1.0 for the same text with all names changed."""
-    return _dice(*(_grams(kinds_of(function)) for function in (one, other)))
-
-
-def _dice(left: Grams, right: Grams) -> float:
-    total = sum(left.values()) + sum(right.values())
-    return 2 * sum((left & right).values()) / total if total else 0.0
-
-
-def _grams(kinds: list[str]) -> Grams:
-    return Counter(tuple(kinds[i : i + GRAM]) for i in range(len(kinds) - GRAM + 1))
-
-
-@lru_cache(maxsize=512)  # a class is compared pair by pair
-def _measured(text: str) -> dict[str, tuple[int, Grams]]:
-    """Function -> nodes of its body, and their 4-grams."""
-    kinds = {name: kinds_of(function) for name, function in functions(text).items()}
-    return {name: (len(found), _grams(found)) for name, found in kinds.items()}
-
-
-def engine_likeness(lab: Lab, text: str, other: str | None = None) -> list[dict[str, Any]]:
-    """Of every function that is long enough, how like the engine's it is (or that in `other`, another submission)."""
-    reference = _measured(other if other is not None else solution(lab))
-    return [
-        {"symbol": name, "similarity": round(_dice(grams, reference[name][1]), 2), "nodes": nodes}
-        for name, (nodes, grams) in _measured(text).items()
-        if name in reference and nodes >= MIN_NODES
-    ]
-
-
-# ---------------------------------------------------------------------- borrowed
 
 
 def borrowed(lab: Lab, path: Path) -> dict[str, str]:
@@ -86,7 +19,7 @@ def borrowed(lab: Lab, path: Path) -> dict[str, str]:
     symbols = [symbol for task in lab.tasks for symbol in task.symbols]
     names, graded = engine_names(tree), {symbol.rpartition(".")[2] for symbol in symbols}
     reasons: dict[str, str] = {}
-    for name, function in functions_of(tree).items():
+    for name, function in _functions_of(tree).items():
         if any(name == symbol or name.startswith(f"{symbol}.") for symbol in symbols):
             for node in ast.walk(function):
                 used = _named(node)
@@ -99,6 +32,17 @@ def borrowed(lab: Lab, path: Path) -> dict[str, str]:
         if name in symbols:
             reasons[name] = f"line {line} imports the engine's own {name}"
     return reasons
+
+
+def _functions_of(tree: ast.Module) -> dict[str, ast.AST]:
+    """Qualified name -> function."""
+    found: dict[str, ast.AST] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}": inner for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
 
 
 def _named(node: ast.AST) -> tuple[ast.AST, str] | None:

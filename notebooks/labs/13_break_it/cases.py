@@ -8,18 +8,18 @@ The first wrong event is found by comparison with the sound engine on the same w
 returned, the first whose payload the sound engine's trace does not have at its place. So it is the innermost call.
 """
 
+import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from random import Random
 from typing import Any
 
 import msgspec
 
-from minivllm.course.grader.bugs import Bug, Members, broken_members, build_parts, mended_members
-from minivllm.course.grader.catalog import Lab, load_file
+from minivllm.course.grader.catalog import Lab
 from minivllm.course.grader.child import Endless, Parts
+from minivllm.lessons.lab13.members import Bug, Members, broken_members, build_parts, mended_members
 from minivllm.proof.lockstep.recording import Workload
 
 NUM_CASES = 10
@@ -63,17 +63,14 @@ class Case:
 # ---------------------------------------------------------------------- dealing
 
 
-_load_once = cache(load_file)
-
-
-def read_bugs(lab: Lab) -> Any:
-    """The module bugs.py of a lab: BUGS and BONUS."""
-    return _load_once(lab.folder / "bugs.py")
+def read_bugs() -> Any:
+    """The module bugs.py, which is made of CaseBug: BUGS and BONUS."""
+    return importlib.import_module("minivllm.lessons.lab13.bugs")
 
 
 def deal(lab: Lab, seed: int, letters: tuple[str, ...] | None = None) -> list[Case]:
     """A student's ten cases and the bonus, or those of them that are asked for."""
-    module = read_bugs(lab)
+    module = read_bugs()
     dealt = Random(f"lab {lab.number} {seed}").sample(module.BUGS, NUM_CASES)
     pairs = [*zip(LETTERS, dealt, strict=True), (BONUS_LETTER, module.BONUS)]
     return [make_case(letter, what, seed) for letter, what in pairs if letters is None or letter in letters]
@@ -124,17 +121,20 @@ def run(parts: Parts, workload: Workload, sound_steps: int | None = None) -> Run
 
     sound_steps: of the sound engine's run; a few more are waited for.
     """
-    from minivllm.course.grader.checksum import run_case
+    from minivllm.lessons.lab13.checksum import run_case
 
     seen: list[Any] = []
-    most = MAX_STEPS if sound_steps is None else last_arrival(workload) + sound_steps + MORE_STEPS
     try:
-        run_case(parts, {"workload": workload, "max_steps": most}, seen)
+        run_case(parts, {"workload": workload, "max_steps": _most_steps(workload, sound_steps)}, seen)
     except Endless as error:
         return {"steps": seen, "error": str(error), "hang": True}
     except Exception as error:
         return {"steps": seen, "error": f"{type(error).__name__}: {error}", "hang": False}
     return {"steps": seen, "error": "", "hang": False}
+
+
+def _most_steps(workload: Workload, sound_steps: int | None) -> int:
+    return MAX_STEPS if sound_steps is None else last_arrival(workload) + sound_steps + MORE_STEPS
 
 
 def without_outputs(workload: Workload) -> Workload:
@@ -156,24 +156,21 @@ def symptom_of(sound: Run, broken: Run) -> str:
 
 def record_run(parts: Parts, workload: Workload, sound_steps: int | None = None) -> list[Event]:
     """The events of a run, by the logical clock, in the order in which the calls returned."""
-    from minivllm.course.grader.checksum import ChecksumEngine
+    from minivllm.lessons.lab13.checksum import ChecksumRun
     from minivllm.trace.clock import make_clock
     from minivllm.trace.recorder import MemorySink, Recorder
     from minivllm.trace.schema import EVENTS
 
     sink = MemorySink()
     recorder = Recorder(sink, "core", make_clock("logical"), detail=2 if workload.get("sampling") else 0)
-    engine = ChecksumEngine(workload, parts)
-    engine.scheduler.clock = recorder.clock.seconds
-    recorder.observe(*engine.owners)
-    most = MAX_STEPS if sound_steps is None else last_arrival(workload) + sound_steps + MORE_STEPS
-    number = 0
+    checked = ChecksumRun(workload, parts)
+    checked.core.scheduler.clock = recorder.clock.seconds
+    recorder.observe(*checked.owners)
     try:
-        while engine.has_work() and number < most:
-            engine.add_arrivals(number)
-            if engine.scheduler.has_requests():
-                engine.step()
-            number += 1
+        for _ in checked.steps(_most_steps(workload, sound_steps)):
+            continue
+    except Endless:
+        pass  # the trace ends where it was stopped
     except Exception as error:  # the trace shows how far it came, and what was raised
         recorder.notes["died of"] = error
     recorder.close()
@@ -260,7 +257,7 @@ def run_mended(parts: Parts, asked: dict[str, Any], seen: list[Any]) -> list[Any
 
     import torch
 
-    from minivllm.course.grader.checksum import run_case
+    from minivllm.lessons.lab13.checksum import run_case
 
     torch.set_num_threads(1)  # a forked process must not use the threads of its parent
     linecache.checkcache(asked["path"])

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from minivllm import __version__
-from minivllm.course.grader import cases, evidence
-from minivllm.course.grader.bugs import HOMES, edited_source, is_written, source_of
-from minivllm.course.grader.cases import Case
+from minivllm.course.grader import evidence
 from minivllm.course.grader.catalog import Lab, TaskText
 from minivllm.course.grader.judge import (
     Check,
@@ -34,9 +32,12 @@ from minivllm.course.grader.judge import (
     TaskResult,
     points_of,
 )
-from minivllm.course.grader.tell_case import tell_case, tell_difference
 from minivllm.course.grader.words import tell_workload
 from minivllm.errors import InputError
+from minivllm.lessons.lab13 import cases
+from minivllm.lessons.lab13.cases import Case
+from minivllm.lessons.lab13.members import HOMES, edited_source, is_written, source_of
+from minivllm.lessons.lab13.tell import tell_case, tell_difference
 from minivllm.proof.lockstep.recording import Workload
 
 FOLDER = "cases"
@@ -213,7 +214,7 @@ def judge_mended(subject: Subject, case: Case, text: str) -> Outcome:
             "path": str(subject.file),
         }
         subject.file.write_text(text, encoding="utf-8")
-        observation = next(subject.call_many("13.4", "cases:run_mended", [asked]))
+        observation = next(subject.call_many("13.4", "lab13.cases:run_mended", [asked]))
         if evidence.ends_the_check(observation, outcome):
             return outcome
         told = "its own workload" if number == 0 else f"unseen workload {number}"
@@ -263,7 +264,7 @@ def compare(
 
 def stale_bugs(lab: Lab) -> list[str]:
     """Bugs whose line is not in the engine any more."""
-    module, found = cases.read_bugs(lab), []
+    module, found = cases.read_bugs(), []
     for what in [*module.BUGS, module.BONUS]:
         try:
             edited_source(what.bug)

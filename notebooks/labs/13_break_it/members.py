@@ -18,8 +18,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from minivllm.course.grader.borrowed import engine_names, is_engine
 from minivllm.course.grader.child import Parts
-from minivllm.course.grader.originality import engine_names, is_engine
+from minivllm.parts import seam_of
+from minivllm.proof import edits
 
 # class or function -> the module that it is of
 HOMES = {
@@ -63,11 +65,8 @@ def source_of(symbol: str) -> str:
 
 
 def edited_source(bug: Bug) -> str:
-    """The source of the symbol with the bug in it. Raises ValueError when the line is gone."""
-    text = source_of(bug.symbol)
-    if text.count(bug.old) != 1:
-        raise ValueError(f"{bug.old!r} is {text.count(bug.old)} times in {bug.symbol}")
-    return text.replace(bug.old, bug.new)
+    """The source of the symbol with the bug in it. Raises EditError when the line is gone."""
+    return edits.apply(source_of(bug.symbol), bug.symbol.rpartition(".")[2], bug.old, bug.new)
 
 
 def broken_members(bug: Bug) -> Members:
@@ -88,11 +87,11 @@ def build_parts(*layers: Members) -> Parts:
     parts: Parts = {}
     for owner, methods in members.items():
         base = getattr(importlib.import_module(HOMES[owner]), owner)
-        parts[owner] = type(owner, (base,), dict(methods))
+        parts[seam_of(owner)] = type(owner, (base,), dict(methods))
     for part, module in CALLERS.items():
         used = {name: function for name, function in functions.items() if name in _names_of(module)}
         if used:
-            parts[part] = _executed_again(module, used)[part]
+            parts[seam_of(part)] = _executed_again(module, used)[part]
     if "check_stop" in functions:
         parts["check_stop"] = functions["check_stop"]
     return parts

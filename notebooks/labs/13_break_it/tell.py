@@ -6,9 +6,9 @@ Must not know: answers, points.
 
 from typing import Any
 
-from minivllm.course.grader import cases
-from minivllm.course.grader.cases import BONUS_LETTER, Case
 from minivllm.course.grader.words import shorten, tell_list, tell_workload
+from minivllm.lessons.lab13 import cases
+from minivllm.lessons.lab13.cases import BONUS_LETTER, Case
 
 # of a step: its values in the order in which they come about, and what they are called
 IN_ORDER = ("tokens", "preempted", "planned", "rows", "batch", "outputs", "texts", "updated")
