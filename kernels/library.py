@@ -34,7 +34,10 @@ COMPILE_SECONDS = 120
 
 
 class LibraryError(Exception):
-    """There is no library, and why, in words."""
+    """There is no library, and why, in words.
+
+    vLLM: none, vLLM's wheel brings its kernels compiled
+    """
 
 
 class _ForeignError(Exception):
