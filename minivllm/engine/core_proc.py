@@ -44,6 +44,7 @@ from minivllm.engine.messages import (
 from minivllm.engine.serial import Frame, MsgpackDecoder, MsgpackEncoder
 from minivllm.errors import InputError, ModelError
 from minivllm.parts import load_part
+from minivllm.printable import printable
 
 PARENT_POLL_SECONDS = 0.5
 LINGER_MS = 4000
@@ -153,7 +154,7 @@ class EngineCoreProc(EngineCore):
         try:
             return self.preprocess_add_request(request)
         except Exception as error:
-            print(f"[core] request {request.request_id} refused: {error}", file=sys.stderr)
+            print(f"[core] request {printable(request.request_id)} refused: {printable(error)}", file=sys.stderr)
             failed = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR)
             self.output_queue.put(EngineCoreOutputs([failed]))
             return None

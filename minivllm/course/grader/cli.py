@@ -12,6 +12,7 @@ from types import MethodType
 from typing import Any, NoReturn
 
 from minivllm.errors import InputError
+from minivllm.printable import printable
 
 USAGE_ERROR = 4
 
@@ -85,13 +86,19 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return globals()[f"_{arguments.what}"](arguments)
     except InputError as error:
-        print(f"minivllm lab: {error}", file=sys.stderr)
+        print(f"minivllm lab: {printable(error)}", file=sys.stderr)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "minivllm":
             raise
-        print(f"minivllm lab: {error}. Install what the engine needs: pip install 'minivllm[engine]'", file=sys.stderr)
+        print(
+            f"minivllm lab: {printable(error)}. Install what the engine needs: pip install 'minivllm[engine]'",
+            file=sys.stderr,
+        )
     except OSError as error:  # a file that was named can't be read or written
-        print(f"minivllm lab: {error.strerror}: {error.filename}. Name a place that can be used.", file=sys.stderr)
+        print(
+            f"minivllm lab: {printable(error.strerror)}: {printable(error.filename)}. Name a place that can be used.",
+            file=sys.stderr,
+        )
     return USAGE_ERROR
 
 

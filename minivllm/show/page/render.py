@@ -9,7 +9,9 @@ what the module exports; they follow each other so that a module stands behind t
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -38,6 +40,11 @@ MODULES = (
     "text.js",
     "why.js",
     "main.js",
+)
+# A second line of defence: the browser runs this one script and no other, and fetches nothing.
+POLICY = (
+    "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'"
 )
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "([\w.]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (function|const|let|class) (\w+)", re.MULTILINE)
@@ -75,11 +82,13 @@ def page_text(
     if not trace.events:
         raise InputError("The trace has no event: there is nothing to show.")
     data = msgspec.json.encode(page_data(trace, name, place, only, tokenizer, pieces)).decode()
+    script = "\n".join(["const modules = {};", *map(_inlined, MODULES)])
     parts = {
+        "policy": POLICY.format(b64encode(sha256(f"\n{script}\n".encode()).digest()).decode()),
         "title": _escaped(name),
         "style": _read("style.css"),
         "data": data.replace("<", "\\u003c"),  # so that no text in it can end the element
-        "script": "\n".join(["const modules = {};", *map(_inlined, MODULES)]),
+        "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("page.html"))
 
