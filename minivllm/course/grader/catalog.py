@@ -16,7 +16,7 @@ from typing import Any
 from minivllm.course.places import ROOT, lab_folders
 from minivllm.errors import InputError
 
-WHOLE = ("check.py", "README.md", "hints.md", "questions.py", "wrong.py", "fingerprints.json")
+WHOLE = ("check.py", "README.md", "hints.md", "questions.py", "wrong.toml", "fingerprints.json")
 WHOLE_OF_CASES = ("README.md", "hints.md", "bugs.py")
 
 

@@ -1,18 +1,20 @@
 """Wrong solutions, as edits of the engine's own lines, and what they look like from outside.
 
-Owns: the form of wrong.py, how a solution's text is made, and the fingerprints that tell wrong solutions apart.
+Owns: the form of wrong.toml, how a solution's text is made, and the fingerprints that tell wrong solutions apart.
 Interface: Wrong, Harmless, read_wrong, read_harmless, solution, edited, build_fingerprints, looks_like.
 Must not know: how a check works.
 """
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from minivllm.course.grader.catalog import Lab, load_file
+from minivllm.course.grader.catalog import Lab
 from minivllm.course.grader.child import engine_symbols
 from minivllm.course.grader.cut import MarkerError, Source, build_starter, own_blocks
 from minivllm.course.grader.judge import Limits, TaskResult, fingerprint, grade
@@ -56,13 +58,21 @@ class Harmless:
 
 
 def read_wrong(lab: Lab) -> list[Wrong]:
-    """The WRONG list of a lab's wrong.py."""
-    return load_file(lab.folder / "wrong.py").WRONG
+    """The wrong solutions of a lab's wrong.toml."""
+    return [_made(Wrong, entry) for entry in _entries(lab)["wrong"]]
 
 
 def read_harmless(lab: Lab) -> list[Harmless]:
-    """The HARMLESS list of a lab's wrong.py; empty where there is none."""
-    return getattr(load_file(lab.folder / "wrong.py"), "HARMLESS", [])
+    """The harmless edits of a lab's wrong.toml."""
+    return [_made(Harmless, entry) for entry in _entries(lab).get("harmless", ())]
+
+
+def _entries(lab: Lab) -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads((lab.folder / "wrong.toml").read_text(encoding="utf-8"))
+
+
+def _made(kind: Callable[..., Any], entry: dict[str, Any]) -> Any:
+    return kind(**entry | {"more": tuple(map(tuple, entry.get("more", ())))})
 
 
 def solution(lab: Lab, tasks: tuple[str, ...] | None = None) -> str:

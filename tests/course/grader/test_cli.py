@@ -260,7 +260,7 @@ def test_code_that_changes_the_graders_files_voids_the_result(tmp_path: Path, mo
     copy = read_lab(folder / "lab.toml")
     monkeypatch.setattr("minivllm.course.grader.catalog.get_lab", lambda number: copy)
     assert main(["lab", "start", "04"]) == 0
-    change = f"open({str(folder / 'wrong.py')!r}, 'a').write('# gone\\n')\n"
+    change = f"open({str(folder / 'wrong.toml')!r}, 'a').write('# gone\\n')\n"
     Path("my-labs/04/starter.py").write_text(solution(LAB) + change)
     assert main(["lab", "check", "04", "--task", "4.3", "--json", "result.json"]) == 3
     assert "this result is void" in capsys.readouterr().out

@@ -36,7 +36,7 @@ def test_a_lab_is_whole(lab: Lab) -> None:
         "lab.toml",
         "README.md",
         "hints.md",
-        "wrong.py",
+        "wrong.toml",
         "questions.py",
         "fingerprints.json",
         "right",
