@@ -226,8 +226,8 @@ traps({56: "section 10", 57: "section 10", 58: "section 9", 24: "section 9",
 # The caller's end, whole; and the core's loop, whole.
 
 # %%
-code("minivllm/engine/core_client.py::SyncMPClient.get_output", mark=("outputs_queue.get()",),
-     same="The same: it takes the next message from a queue.")
+code("minivllm/engine/core_client.py::SyncMPClient.get_output", mark=("_wait_for_output()",),
+     same="The same: it takes the next message from a queue. Ours also says so when a minute passes without one.")
 
 # %%
 code("minivllm/engine/core_proc.py::EngineCoreProc.run_busy_loop", mark=("_process_engine_step",),

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from minivllm.proof.refs.docstrings import mirrors_vllm
+
 TABLE = "minivllm/trace/events.py"
 
 
@@ -84,8 +86,9 @@ def _text(node: ast.expr, texts: dict[str, str]) -> str | None:
 
 
 def boundary_marks(root: Path, package: Path) -> list[Mark]:
-    """Every marked method of a package, in the order of files and lines."""
-    return [mark for path in sorted(package.rglob("*.py")) for mark in _marks_of(root, package, path)]
+    """Every marked method of the rooms that mirror vLLM, in the order of files and lines."""
+    paths = [path for path in sorted(package.rglob("*.py")) if mirrors_vllm(path.relative_to(root).as_posix())]
+    return [mark for path in paths for mark in _marks_of(root, package, path)]
 
 
 def _marks_of(root: Path, package: Path, path: Path) -> Iterator[Mark]:

@@ -149,6 +149,7 @@ class ChecksumExecutor(ExecutorWithoutModel):
 
     @boundary("sample_tokens")
     def sample_tokens(self) -> ModelRunnerOutput:
+        """vLLM: v1/executor/uniproc_executor.py::UniProcExecutor.sample_tokens"""
         return self.runner.sample_tokens()
 
 
