@@ -1,6 +1,6 @@
 """The waiting queues, beside a sorted list: whatever comes, goes and is taken out, the order is right."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minivllm.core.request import Request
@@ -16,6 +16,7 @@ def make_request(number: int, priority: int) -> Request:
     st.sampled_from(["fcfs", "priority"]),
     st.lists(st.tuples(st.sampled_from(["add", "prepend", "pop", "remove", "remove_some"]), st.integers(0, 9))),
 )
+@example("priority", [("add", 0), ("add", 5), ("add", 1), ("remove", 0)])  # what is left of the heap is none
 def test_a_queue_is_in_order(policy: str, calls: list[tuple[str, int]]) -> None:
     queue = create_request_queue(policy)
     expected: list[Request] = []
