@@ -27,6 +27,7 @@ def check_refused(error: type[Exception], words: list[str], surroundings: Surrou
 
 SETTINGS = {
     "block_size 0": ({"block_size": 0}, InputError, ["block_size=0", "at least 1"]),
+    "a length of -1": ({"max_model_len": -1}, InputError, ["max_model_len=-1", "at least 1"]),
     "max_num_seqs": ({"max_num_seqs": 0}, InputError, ["max_num_seqs=0", "at least 1"]),
     "seats beyond the budget": (
         {"max_num_seqs": 9, "max_num_batched_tokens": 4},

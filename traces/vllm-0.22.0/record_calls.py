@@ -453,6 +453,7 @@ def engine_of(family: str) -> str:
 def vllm_names(model: str, more: dict[str, Any], in_process: bool) -> tuple[Any, dict[str, Any]]:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if in_process else "1"
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -466,17 +467,17 @@ def vllm_names(model: str, more: dict[str, Any], in_process: bool) -> tuple[Any,
     return llm, namespace(llm, SamplingParams, RequestOutputKind.FINAL_ONLY, core_pid)
 
 
-def record_calls(model: str, engine: str) -> list[dict[str, Any]]:
+def record_calls(model: str, engine: str, out: str) -> None:
+    """Write a line for each call, as soon as it is answered."""
     llm, names = vllm_names(model, ENGINES[engine], in_process=True)
-    recorded = []
-    for family, calls in CALLS.items():
-        if engine_of(family) != engine:
-            continue
-        for call in calls:
-            assert llm.reset_prefix_cache(), call
-            recorded.append({"family": family, "call": call, **answer_of(call, names)})
-            print(family, call, str(recorded[-1])[-100:], file=sys.stderr, flush=True)
-    return recorded
+    with open(out, "a") as file:
+        for family, calls in CALLS.items():
+            for call in calls if engine_of(family) == engine else []:
+                # an error within a step leaves the request where it is, and the engine is good for nothing any more
+                if not llm.reset_prefix_cache():
+                    llm, names = vllm_names(model, ENGINES[engine], in_process=True)
+                file.write(json.dumps({"family": family, "call": call, **answer_of(call, names)}) + "\n")
+                file.flush()
 
 
 def record_trouble(model: str, name: str) -> dict[str, Any]:
@@ -520,12 +521,14 @@ def main() -> None:
 
     model = str(default_model_path())
     if sys.argv[1] == "--engine":
-        print(json.dumps(record_calls(model, sys.argv[2])))
-        return None
-    calls = []
-    for engine in ENGINES:  # in a process each, since vLLM keeps what it once allocated
-        done = subprocess.run([sys.executable, __file__, "--engine", engine], stdout=subprocess.PIPE, check=True)
-        calls += json.loads(done.stdout.splitlines()[-1])
+        return record_calls(model, *sys.argv[2:])
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "calls.jsonl")
+        for engine in ENGINES:  # in a process each, since vLLM keeps what it once allocated
+            subprocess.run([sys.executable, __file__, "--engine", engine, str(out)], check=True)
+        recorded_calls = [json.loads(line) for line in out.read_text().splitlines()]
+    order = [call for calls in CALLS.values() for call in calls]
+    calls = sorted(recorded_calls, key=lambda recorded: order.index(recorded["call"]))
     troubles = [record_trouble(model, name) for name in TROUBLES]
     recorded = {"source": "vLLM 0.22.0 for CPU, float32, the default model", "calls": calls, "troubles": troubles}
     data = json.dumps(recorded, ensure_ascii=False, separators=(",", ":")).encode()
