@@ -29,6 +29,7 @@ ANOTHER_KIND = "Errors are `InputError` (a `ValueError`) or `ModelError`, also w
 WRONG_TYPE = "(`detokenize=1`, `max_tokens=2.5`, `True` among a prompt's ids)"
 # A piece of the page: the calls that differ so.
 NAMED = {
+    "| one `priority` for all prompts |": ["generate(FRANCE, G(2), priority=1)"],
     ANOTHER_KIND: [
         "chat(ASK, G(3), chat_template='{{ no end')",
         "chat('Hi', G(3))",
