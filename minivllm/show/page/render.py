@@ -18,6 +18,7 @@ import msgspec
 
 from minivllm.errors import InputError
 from minivllm.files import write_file
+from minivllm.printable import printable
 from minivllm.show.page.data import page_data
 from minivllm.trace.replay import Trace
 
@@ -85,7 +86,7 @@ def page_text(
     script = "\n".join(["const modules = {};", *map(_inlined, MODULES)])
     parts = {
         "policy": POLICY.format(b64encode(sha256(f"\n{script}\n".encode()).digest()).decode()),
-        "title": _escaped(name),
+        "title": _escaped(printable(name)),
         "style": _read("style.css"),
         "data": data.replace("<", "\\u003c"),  # so that no text in it can end the element
         "script": script,

@@ -10,10 +10,15 @@ import msgspec
 import pytest
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.support.ui import WebDriverWait
+from tiny_models import tiny_model
 from viewer_pages import Page, traced
 
+from minivllm.printable import UNSEEN
 from minivllm.show.explain import explain
 from minivllm.show.page import show
+from minivllm.show.page.pieces import token_pieces
+from minivllm.show.sentences import Teller
+from minivllm.show.steps import Steps
 from minivllm.trace import Trace
 from minivllm.trace.schema import from_raw
 from minivllm.trace.state import State
@@ -152,6 +157,101 @@ def test_blocks(page_of: OpenPage, name: str) -> None:
             block = int(card["block"])
             owned, hashed = block in state.ref_cnts, block in state.block_hashes
             assert card["state"] == ("owned" if owned else "idle" if hashed else "free")
+
+
+def committed(name: str) -> Trace:
+    return Trace.load(Path(__file__).parents[3] / f"traces/{name}.jsonl.gz")
+
+
+def tag_of(block: int, before: State, after: State) -> str | None:
+    """What happened to a block between two moments, in the page's words; None if nothing did."""
+    was, now = before.ref_cnts.get(block, 0), after.ref_cnts.get(block, 0)
+    if block in before.block_hashes and before.block_hashes[block] != after.block_hashes.get(block):
+        return "evicted"  # also where it is named anew at once
+    if not was and now:
+        return "hit" if block in before.block_hashes else "new"
+    if was and not now:
+        return "freed"
+    if now > was:
+        return "shared"
+    held, held_before = len(after.owners(block)), len(before.owners(block))
+    return None if held == held_before else "taken" if held > held_before else "let go"
+
+
+def test_what_happened_to_each_block(page_of: OpenPage) -> None:
+    trace = committed("evict")
+    page = page_of("evict", trace)
+    seen = set()
+    script = """const out = {};
+        for (const card of document.querySelectorAll('#panel .card'))
+            out[card.dataset.block] = card.querySelector('.tag-text')?.textContent ?? null;
+        return out;"""
+    pool = trace.header.num_gpu_blocks
+    renamed = []
+    for event in trace.filter(kind=("allocate_slots", "free", "get_new_blocks", "update_from_output")):
+        before, after = trace.state_at(event.seq, before=True), trace.state_at(event.seq)
+        tags = {str(block): tag_of(block, before, after) for block in range(1, pool)}
+        if not any(tags.values()) or (set(tags.values()) <= seen and "evicted" not in tags.values()):
+            continue
+        seen |= set(tags.values())
+        renamed += [b for b, name in before.block_hashes.items() if after.block_hashes.get(b, name) != name]
+        page.go(event.seq, "blocks")
+        assert page.run(script) == tags, event.seq
+    assert renamed and {"evicted", "new", "hit", "freed"} <= seen
+
+
+def test_tokens_in_a_block(page_of: OpenPage) -> None:
+    """Squares: in the cache before the step, written in it, not there yet."""
+    trace = committed("pool-7")
+    page = page_of("pool-7", trace)
+    size = trace.header.config["block_size"]
+    script = """const out = {};
+        for (const card of document.querySelectorAll('#panel .card[data-state=owned]'))
+            out[card.dataset.block] = ['.in-cache', '.written', '.not-yet'].map((kind) => card.querySelectorAll(kind).length);
+        return out;"""
+    for plan in trace.filter(kind="schedule")[::4]:
+        page.go(plan.seq, "blocks")
+        shown, state = page.run(script), trace.state_at(plan.seq)
+        for request_id, table in state.block_tables.items():
+            computed = state.requests[request_id].num_computed_tokens
+            old = computed - plan.num_scheduled_tokens.get(request_id, 0)
+            for place, block in enumerate(table):
+                if len(state.owners(block)) == 1:
+                    cut = [min(size, max(0, n - place * size)) for n in (old, computed)]
+                    assert shown[str(block)] == [cut[0], cut[1] - cut[0], size - cut[1]], (plan.seq, block)
+
+
+def test_a_refusal_says_how_many_blocks_it_needs(page_of: OpenPage) -> None:
+    trace = committed("pool-7")
+    page = page_of("pool-7", trace)
+    for event in [e for e in trace.filter(kind="allocate_slots") if e.refused]:
+        page.go(event.seq, "blocks")
+        boxes = page.run(
+            "return [...document.querySelectorAll('#panel .needs + text')].map((text) => text.textContent)"
+        )
+        assert boxes == [f"needs {event.blocks_needed}"]
+
+
+def test_the_sentence_is_pythons(page_of: OpenPage) -> None:
+    """Each part, which of them is the key word, whether it is a loss, and the note."""
+    for name in ("pool-7", "two-process"):
+        trace = committed(name)
+        page = page_of(name, trace)
+        teller = Teller(trace, Steps(trace), token_pieces(trace, tiny_model()))
+        kinds = {(event.kind, getattr(event, "refused", None)): event for event in trace}
+        for event in [*kinds.values(), *trace.filter(kind=("schedule", "sample_tokens"))[::5]]:
+            followed = event.reqs[-1] if event.reqs else None
+            if followed:  # its number is its name in the address
+                page.open(f"#e={event.seq}&r={teller.steps.name(followed)}")
+            page.go(event.seq)
+            shown = page.run(
+                """return [[...document.querySelector('#event .sentence').children].map((part) =>
+                [part.textContent, part.localName === 'b', part.className === 'loss']),
+                document.querySelector('#event .note')?.textContent ?? ''];"""
+            )
+            said = teller.tell(event, followed)
+            parts = [[p, False, False] if isinstance(p, str) else [p.text, True, p.is_loss] for p in said.parts]
+            assert shown == [parts, said.note], event.seq
 
 
 def test_schedule(page_of: OpenPage) -> None:
@@ -412,6 +512,28 @@ def test_text_is_shown_and_never_run(page_of: OpenPage, place: int) -> None:
     assert page.run("return document.title") == title
     assert page.run("return document.querySelectorAll('#main img, #main script, #main b b').length") == 0
     assert page.complaints() == [] and page.requests() == []
+
+
+def test_no_character_is_unseen(page_of: OpenPage) -> None:
+    """Orders to a terminal, ends of texts, turns of direction: shown by their numbers, also in what is read aloud."""
+    unseen = [chr(n) for n in range(0xE0080) if UNSEEN.match(chr(n)) and not 0xD800 <= n < 0xE000]
+    text = "".join(f"a{letter}" for letter in unseen)
+    trace = with_texts(traced("plain"), "x\u202ey\x1b[2J\x00z", text)
+    page = page_of("unseen", trace)
+    page.go(trace.filter(kind="detokenize")[0].seq, "text")
+    assert page.text("#panel .prompt") == "x⟨U+202E⟩y⟨U+001B⟩[2J⟨U+0000⟩z"
+    assert page.text("#panel .output") == "".join(f"a⟨U+{ord(letter):04X}⟩" for letter in unseen)
+    for kind in ("render_cmpl", "detokenize"):
+        page.go(pick(trace, kind).seq)
+        page.press("p")
+        read = page.run(
+            """const texts = [document.getElementById('main'), document.getElementById('payload')].flatMap((part) => [
+                part.textContent, ...[...part.querySelectorAll('[title], [aria-label]')].flatMap((one) =>
+                [one.getAttribute('title') ?? '', one.getAttribute('aria-label') ?? ''])]);
+            return texts.join(' ');"""
+        )
+        assert "⟨U+202E⟩" in read and not UNSEEN.search(read)
+        page.press("p")
 
 
 def test_texts_of_the_world(page_of: OpenPage) -> None:

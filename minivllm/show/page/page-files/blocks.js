@@ -23,7 +23,7 @@ export function drawBlocks(host, { e, group, followed, before, after, signal }) 
   const gap = cards || tables.arrows.length ? 40 : 20;
   const top = tables.height + gap;
   const info = H("p", { class: "block-info", "aria-live": "polite" });
-  const show = (block) => (info.textContent = describeBlock(block, look));
+  const show = (block) => info.replaceChildren(H("bdi", {}, describeBlock(block, look)));
   const body = cards ? drawCards(look, top, show) : drawGrid(look, top, show);
   const svg = S("svg", { width, height: body.bottom, role: "group", "aria-label": "block tables and pool" });
   svg.append(defs(), ...tables.parts, ...arrows(tables, body, look), T(0, top - (cards ? 26 : 6), "pool", { class: "strong" }), T(width, top - (cards ? 26 : 6), `${count(pool - 1 - after.free.size)} of ${plural(pool - 1, "block")} in use`, { class: "third", "text-anchor": "end" }), ...body.parts);

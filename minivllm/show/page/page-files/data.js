@@ -48,7 +48,11 @@ export function piece(id) {
   const text = data.pieces[id];
   return text === undefined ? null : visible(text);
 }
-export const visible = (text) => text.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ /, "·").replace(/ $/, "·");
+// controls, marks of direction, separators of lines, half pairs, tags: what minivllm/printable.py takes for unseen
+const UNSEEN = /(?![\n\t])[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}\p{Cs}\u{e0000}-\u{e007f}]/gu;
+/** A text whose every character is seen: others' texts may hold orders, or turn the direction of what follows. */
+export const printable = (text) => text.replace(UNSEEN, (letter) => `⟨U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+export const visible = (text) => printable(text).replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ /, "·").replace(/ $/, "·");
 
 // ------------------------------------------------------------------ groups: one for each step
 

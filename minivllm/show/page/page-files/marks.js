@@ -1,19 +1,21 @@
 // Elements, colours and the marks that mean the same in every panel.
 // Must not know: events.
 
-import { nameOf, requestIndex, visible } from "data.js";
+import { nameOf, printable, requestIndex, visible } from "data.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+
+const SHOWN = ["title", "aria-label"]; // attributes that are read; others are keys
 
 function build(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || (value === false && !name.startsWith("aria-"))) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : value);
+    else element.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : SHOWN.includes(name) ? printable(String(value)) : value);
   }
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : document.createTextNode(printable(String(child))));
   }
   return element;
 }
