@@ -8,18 +8,36 @@ GitHub strips every style, so a table is a <table>, a mark is a sign as well as 
 letter says. Backgrounds are see-through greys: the same in light and dark.
 """
 
-import re
 import sys
 from html import escape
 from typing import Any
+
+from markdown_it import MarkdownIt
 
 COLOURS = {"A": "#0072B2", "B": "#E69F00", "C": "#009E73", "L": "#CC79A7", "V": "#CC79A7"}
 OTHERS = "#8C6D46"
 TINT = "rgba(127,127,127,.13)"
 GREY = "color:#767676"  # 4.5 : 1 on white and 4.6 : 1 on black
 CELL = "border:1px solid rgba(127,127,127,.35);padding:2px 7px;text-align:left;vertical-align:top"
-MARKUP = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*|\*(.+?)\*|\[([^\]]+)\]\(([^()\s]+)\)")
 MAX_VALUE = 60  # characters
+
+
+def _markdown() -> MarkdownIt:
+    """Markdown with these four marks alone: a value in a sentence may hold any other."""
+    markdown = MarkdownIt("zero").enable(["backticks", "emphasis", "link"])
+    for mark, tag in (("strong", "b"), ("em", "i")):
+        markdown.add_render_rule(f"{mark}_open", lambda *_, tag=tag: f"<{tag}>")
+        markdown.add_render_rule(f"{mark}_close", lambda *_, tag=tag: f"</{tag}>")
+    markdown.add_render_rule("text", lambda _, tokens, at, *__: _escaped(tokens[at].content))
+    markdown.add_render_rule("code_inline", lambda _, tokens, at, *__: f"<code>{_escaped(tokens[at].content)}</code>")
+    return markdown
+
+
+def _escaped(text: str) -> str:
+    return escape(text, quote=False)
+
+
+MARKDOWN = _markdown()
 
 
 def colour_of(owner: str) -> str:
@@ -29,19 +47,7 @@ def colour_of(owner: str) -> str:
 
 def inline(text: str) -> str:
     """A sentence as HTML. It may hold `code`, **strong**, *weak* and [links](address), as in Markdown."""
-    parts, at = [], 0
-    for match in MARKUP.finditer(text):
-        code, strong, weak, words, address = match.groups()
-        parts.append(escape(text[at : match.start()], quote=False))
-        at = match.end()
-        if code:
-            parts.append(f"<code>{escape(code, quote=False)}</code>")
-        elif strong or weak:
-            tag = "b" if strong else "i"
-            parts.append(f"<{tag}>{inline(strong or weak)}</{tag}>")
-        else:
-            parts.append(f'<a href="{escape(address)}">{inline(words)}</a>')
-    return "".join([*parts, escape(text[at:], quote=False)])
+    return MARKDOWN.renderInline(text)
 
 
 def text_of(value: Any) -> str:

@@ -207,7 +207,8 @@ def test_tokens_in_a_block(page_of: OpenPage) -> None:
     size = trace.header.config["block_size"]
     script = """const out = {};
         for (const card of document.querySelectorAll('#panel .card[data-state=owned]'))
-            out[card.dataset.block] = ['.in-cache', '.written', '.not-yet'].map((kind) => card.querySelectorAll(kind).length);
+            out[card.dataset.block] = ['.in-cache', '.written', '.not-yet']
+                .map((kind) => card.querySelectorAll(kind).length);
         return out;"""
     for plan in trace.filter(kind="schedule")[::4]:
         page.go(plan.seq, "blocks")
