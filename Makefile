@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 # What a user may set, for example: make trace PROMPT="Why is the sky blue?" ARGS="--max-tokens 20"
 PYTHON ?=
 TORCH_INDEX ?=
+LOCK ?=
 EXTRAS := engine,test,docs,tested
 VLLM_ENV := .vllm-env
 MINUTES := 30
@@ -29,7 +30,7 @@ INSTALLED := $(CURDIR) $(EXTRAS)
 STALE := $(if $(filter-out x$(INSTALLED),x$(shell cat $(STAMP) 2>/dev/null)),reinstall)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup trace test test-vllm lint soak mutants vllm-env kernels-full labs-full traces refs notebooks docs screenshots format clean distclean reinstall
+.PHONY: help setup lock trace test test-vllm lint soak mutants vllm-env kernels-full labs-full traces refs notebooks docs screenshots format clean distclean reinstall
 
 help: ## this list
 	@echo "minivllm: the life of one request, traced. Targets:"
@@ -39,6 +40,7 @@ help: ## this list
 	@echo '  PROMPT="..."      the prompt of make trace'
 	@echo '  ARGS="..."        more arguments: for minivllm trace (make trace) or for pytest (make test)'
 	@echo "  MINUTES=3         how long make soak runs; 30 unless you say so"
+	@echo "  LOCK=FILE         install what a list of versions and hashes says: .ci/requirements.lock (Linux, as CI does)"
 	@echo "  PYTHON=python3.12 the Python that .venv is made with; it must be 3.11 or newer"
 	@echo "  TORCH_INDEX=URL   one more package index to take torch from. On Linux the plain index gives the CUDA build"
 	@echo "                    (several GB); without a GPU: TORCH_INDEX=$(CPU_INDEX)"
@@ -54,6 +56,9 @@ test: lint ## lint, then all tests
 
 test-vllm: $(STAMP) ## vLLM 0.22.0's own unit tests on minivllm's classes (its source is fetched once, 35 MB; 10 minutes)
 	@$(PY) tests/vllm_own/run.py $(ARGS)
+
+lock: $(STAMP) ## write .ci/requirements.lock anew from what .venv holds
+	@.ci/lock
 
 lint: $(STAMP) ## ruff, and the rules of which layer may import which
 	@$(PY) -m ruff check .
@@ -129,6 +134,14 @@ $(STAMP): pyproject.toml $(STALE)
 ifeq ($(TORCH_INDEX)$(shell uname -s),Linux)
 	@echo "(Large files? That is the CUDA build. Without a GPU: make TORCH_INDEX=$(CPU_INDEX) $(MAKECMDGOALS))"
 endif
+ifneq ($(LOCK),)
+	@$(PIP) --require-hashes --no-deps -r "$(LOCK)"
+endif
 	@$(PIP) "$(TORCH)" $(if $(TORCH_INDEX),--extra-index-url "$(TORCH_INDEX)")
+ifneq ($(LOCK),)
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PY) -m pip check --disable-pip-version-check
+else
 	@$(PIP) -e ".[$(EXTRAS)$$($(PY) -c '$(TRITON_EXTRA)')]"
+endif
 	@echo "$(INSTALLED)" > $(STAMP)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import minivllm
 
@@ -249,3 +250,38 @@ def test_make_says_how_to_get_a_missing_venv_module(clone: Path) -> None:
     assert "venv or ensurepip module is missing" in result.stderr
     assert "apt-get install python3-venv" in result.stderr
     assert pip_calls(clone) == []
+
+
+# the lock that CI installs from
+
+
+def locked() -> dict[str, tuple[str, int]]:
+    """Package -> its version and how many hashes it has."""
+    found: dict[str, tuple[str, int]] = {}
+    for line in (ROOT / ".ci/requirements.lock").read_text().splitlines():
+        if pin := re.match(r"([\w.-]+)==(\S+)", line):
+            name = canonicalize_name(pin[1])
+            found[name] = (pin[2], 0)
+        elif re.match(r"\s+--hash=sha256:[0-9a-f]{64}", line):
+            found[name] = (found[name][0], found[name][1] + 1)
+        else:
+            raise AssertionError(f"neither a pin nor a hash: {line}")
+    return found
+
+
+def test_the_lock_has_a_hash_of_every_package() -> None:
+    assert [name for name, (_, hashes) in locked().items() if hashes == 0] == []
+
+
+def test_the_lock_is_what_the_project_asks_for() -> None:
+    versions = locked()
+    asked = [line for extra in ("engine", "test", "docs", "tested", "tested-triton") for line in EXTRAS[extra]]
+    for line in [*PROJECT["project"]["dependencies"], *asked]:
+        wanted = Requirement(line)
+        if wanted.name != "torch":
+            assert versions[canonicalize_name(wanted.name)][0] in wanted.specifier, line
+
+
+def test_ci_installs_from_the_lock() -> None:
+    assert "export LOCK=.ci/requirements.lock" in (ROOT / ".ci/run").read_text()
+    assert '--require-hashes --no-deps -r "$(LOCK)"' in (ROOT / "Makefile").read_text()
