@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     submit = _with_lab(commands, "submit", "write one file with results, seed and hashes")
     submit.add_argument("--out", type=Path, metavar="FILE", help="default: lab-NN.json in the folder")
 
-    build = commands.add_parser("build", help="cut the starters from the engine; measure the wrong solutions")
+    build = commands.add_parser("build", help="measure the wrong solutions anew, and write what tells them apart")
     build.add_argument("labs", nargs="*", metavar="NN", help="without one, all")
     build.add_argument("--check", action="store_true", help="write nothing; status 1 if something is not up to date")
     build.add_argument("--notebook", action="store_true", help="the notebooks too (needs minivllm[notebooks])")
