@@ -34,7 +34,7 @@ class RequestQueue(ABC):
 
     @abstractmethod
     def remove_requests(self, requests: Collection[Request]) -> None:
-        """Take these requests, in one walk through the queue."""
+        """Take these requests, in one walk through the queue. Raises ValueError if one of them is not in it."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Request]:
@@ -70,8 +70,7 @@ class FCFSRequestQueue(RequestQueue):
 
     def remove_requests(self, requests: Collection[Request]) -> None:
         if requests:
-            gone = set(requests)
-            self._queue = deque(request for request in self._queue if request not in gone)
+            self._queue = deque(_without(self._queue, requests))
 
     def __iter__(self) -> Iterator[Request]:
         return iter(self._queue)
@@ -106,8 +105,7 @@ class PriorityRequestQueue(RequestQueue):
 
     def remove_requests(self, requests: Collection[Request]) -> None:
         if requests:
-            gone = set(requests)
-            self._heap = [request for request in self._heap if request not in gone]
+            self._heap = _without(self._heap, requests)
             heapq.heapify(self._heap)
 
     def __iter__(self) -> Iterator[Request]:
@@ -115,6 +113,14 @@ class PriorityRequestQueue(RequestQueue):
 
     def __len__(self) -> int:
         return len(self._heap)
+
+
+def _without(queue: Collection[Request], requests: Collection[Request]) -> list[Request]:
+    gone = set(requests)
+    left = [request for request in queue if request not in gone]
+    if len(left) + len(gone) != len(queue):
+        raise ValueError(f"{', '.join(map(repr, gone.difference(queue)))} is not in the queue")
+    return left
 
 
 def create_request_queue(policy: SchedulingPolicy) -> RequestQueue:

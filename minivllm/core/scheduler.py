@@ -69,7 +69,7 @@ class Scheduler:
         vLLM: v1/core/sched/scheduler.py::Scheduler.finish_requests
         """
         finished, from_waiting = [], []
-        for request_id in request_ids:
+        for request_id in dict.fromkeys(request_ids):
             request = self.requests.get(request_id)
             if request is None or request.is_finished:
                 continue
@@ -77,11 +77,12 @@ class Scheduler:
                 self.running.remove(request)
             else:
                 from_waiting.append(request)
+            finished.append(request)
+        self.waiting.remove_requests(from_waiting)  # all at once: each one alone would walk through the queue
+        for request in finished:
             request.status = status
             self._free_request(request)
-            finished.append(request_id)
-        self.waiting.remove_requests(from_waiting)  # all at once: each one alone would walk through the queue
-        return finished
+        return [request.request_id for request in finished]
 
     def has_requests(self) -> bool:
         """True while a request lives, or an end has not been told to the worker.
