@@ -10,6 +10,13 @@ from minivllm.course.places import module_of
 
 LOCKSTEP = "tests/proof/lockstep"
 SCRIPTED = f"{LOCKSTEP}/test_engine_recordings.py::test_batches_and_texts_are_equal_with_the_recorded_tokens"
+PAGE = "tests/show/page/test_page.py"
+ENDS = (
+    "tests/engine/test_interrupts.py::test_ctrl_c_in_a_step",
+    "tests/engine/test_bad_days.py::test_a_failing_step_ends_the_engine",
+    "tests/engine/test_bad_days.py::test_the_environment_chooses_the_mode",
+    "tests/engine/test_bad_days.py::test_core_killed_in_a_utility_call",
+)
 CHECKS = {
     "minivllm/core/": (
         f"{LOCKSTEP}/test_scheduler_recordings.py",
@@ -31,9 +38,23 @@ CHECKS = {
         SCRIPTED,
         f"{LOCKSTEP}/test_traps_output.py",
         f"{LOCKSTEP}/test_traps_sampling.py",
-        "tests/engine/test_detokenizer.py::test_special_tokens_next_to_each_other_have_no_space",
+        "tests/engine/test_detokenizer.py",
+        "tests/engine/test_output_processor.py",
         "tests/engine/test_outputs.py::test_every_preemption_counts",
     ),
+    "minivllm/engine/core_client.py": (*ENDS, "tests/engine/test_one_end.py", "tests/engine/test_threads.py::test_forks"),
+    "minivllm/engine/interrupt.py": ENDS,
+    "minivllm/engine/core_proc.py": ("tests/engine/test_core_proc.py",),
+    "minivllm/engine/core_manager.py": ("tests/engine/test_core_manager.py",),
+    "minivllm/trace/merge.py": ("tests/trace/test_merge.py", "tests/trace/test_logical.py"),
+    "minivllm/trace/replay.py": ("tests/trace/test_store.py",),
+    "minivllm/trace/store.py": ("tests/trace/test_store.py",),
+    "minivllm/show/pictures/": ("tests/show/pictures/test_shapes.py", "tests/show/pictures/test_pictures.py"),
+    "minivllm/show/page/page-files/": (
+        *(f"{PAGE}::{name}" for name in ("test_blocks", "test_schedule", "test_the_state_is_the_trace_s_at_every_event")),
+        "tests/show/page/test_handling.py::test_words_and_times",
+    ),
+    "minivllm/course/notebook/build.py": ("tests/course/notebooks/test_tidy_build.py",),
     "minivllm/llm.py": (SCRIPTED, f"{LOCKSTEP}/test_traps_output.py"),
 }
 

@@ -1,8 +1,10 @@
 """Trace files: what is written is read again, from whole files, cut ones, zipped ones, older ones; and what is wrong
 with a file is said with its line."""
 
+import gc
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -297,3 +299,53 @@ def test_an_event_that_json_has_no_form_for_loses_its_fields_only() -> None:
     assert isinstance(event, Event)
     assert (event.kind, event.seq, event.block_ids) == ("free", 1, [])
     assert "Odd" in event.view_error
+
+
+def test_a_cut_in_any_part_is_noticed(tmp_path: Path) -> None:
+    trace = record("stop", multiprocess=True).trace
+    for cut in ("caller", "core"):
+        for process in trace.header.processes:
+            header = msgspec.structs.replace(trace.header, processes=[process], part=True)
+            part = tmp_path / f"{cut}.jsonl.1-0.{process.name}.part"
+            store_module.write(part, header, [event for event in trace if event.proc == process.name])
+            if process.name == cut:
+                part.write_bytes(part.read_bytes()[:-9])
+        assert Trace.load(tmp_path / f"{cut}.jsonl").truncated
+
+
+def test_the_parts_of_the_latest_run_are_found_whatever_the_name(tmp_path: Path) -> None:
+    target = tmp_path / "run [a] *.jsonl"
+    for age, run in enumerate(["3-0", "1-0", "2-0"]):
+        for process in ("core", "caller"):
+            path = tmp_path / f"{target.name}.{run}.{process}.part"
+            path.touch()
+            os.utime(path, (10**9 - age, 10**9 - age))
+    (tmp_path / "run a x.jsonl.9-0.caller.part").touch()
+    found = store_module.find_parts(target)
+    assert [path.name.removeprefix(target.name) for path in found] == [".3-0.caller.part", ".3-0.core.part"]
+
+
+def test_joined_zipped_files_are_one(path: Path, tmp_path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    joined = tmp_path / "joined.jsonl.gz"
+    joined.write_bytes(b"".join(gzip.compress(b"".join(some)) for some in (lines[:9], lines[9:])))
+    assert Trace.load(joined).events == Trace.load(path).events
+
+
+def test_a_part_says_when_it_is_whole(path: Path, tmp_path: Path) -> None:
+    """And the garbage collector is on again after reading."""
+    trace = Trace.load(path)
+    sink = store_module.PartFile(str(tmp_path / "a.part"), trace.header)
+    sink.write(trace.events[:3])
+    assert not store_module.read(tmp_path / "a.part").complete
+    sink.close()
+    assert store_module.read(tmp_path / "a.part").complete
+    assert gc.isenabled()
+
+
+def test_a_full_disk_is_told_once(tmp_path: Path, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sink = store_module.PartFile("/dev/full", Trace.load(path).header)
+    for _ in range(3):
+        sink.write([])
+    sink.close()
+    assert sink.failed and len(caplog.records) == 1

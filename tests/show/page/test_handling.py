@@ -281,3 +281,12 @@ def test_the_docs_name_the_page_s_keys(page_of: OpenPage) -> None:
     named = {word.rstrip(",;") or word for word in cells.replace("−", "-").split()} | {"1–6", "Shift 0–9"}
     missing = [key for key in keys if key.removeprefix("Shift ") not in named and key not in named]
     assert missing == []
+
+
+def test_words_and_times(page_of: OpenPage) -> None:
+    """Runs of numbers are joined, and a logical clock has no times; who is followed is among the rows."""
+    trace = traced("prefix")
+    page = page_of("prefix", trace)
+    batch = max(trace.filter(kind="prepare_inputs"), key=lambda event: event.num_tokens)
+    page.go(batch.seq, "batch")
+    print(page.text("#panel"))

@@ -145,7 +145,8 @@ def test_blocks(page_of: OpenPage, name: str) -> None:
     trace = traced(name)
     page = page_of(name, trace)
     kinds = ("allocate_slots", "get_new_blocks", "touch", "free_blocks", "free", "schedule", "update_from_output")
-    for event in trace.filter(kind=kinds)[::4]:
+    seen: set[str] = set()
+    for event in trace.filter(kind=kinds)[::2]:
         page.go(event.seq, "blocks")
         state, before = trace.state_at(event.seq), trace.state_at(event.seq, before=True)
         queues = {queue["when"]: queue for queue in page.attributes("#panel .queue")}
@@ -157,6 +158,31 @@ def test_blocks(page_of: OpenPage, name: str) -> None:
             block = int(card["block"])
             owned, hashed = block in state.ref_cnts, block in state.block_hashes
             assert card["state"] == ("owned" if owned else "idle" if hashed else "free")
+        tags = page.run(TAGS)
+        assert {int(block): tag for block, tag in tags.items()} == tags_of(before, state)
+        seen |= set(tags.values())
+    assert seen >= {"new", "freed", "hit" if name == "prefix" else "evicted"}
+
+
+TAGS = """return Object.fromEntries([...document.querySelectorAll("#panel .tag-text")].map((tag) => [
+    tag.closest("[data-block]").dataset.block, tag.textContent]))"""
+
+
+def tags_of(before: State, after: State) -> dict[int, str]:
+    """What an event did to each block, told by the two states alone."""
+    found = {}
+    for block in sorted({*before.ref_cnts, *after.ref_cnts, *before.block_hashes}):
+        was, now = before.ref_cnts.get(block, 0), after.ref_cnts.get(block, 0)
+        owners = len(after.owners(block)) - len(before.owners(block))
+        if block in before.block_hashes and after.block_hashes.get(block) != before.block_hashes[block]:
+            found[block] = "evicted"
+        elif bool(was) != bool(now):
+            found[block] = ("hit" if block in before.block_hashes else "new") if now else "freed"
+        elif now > was:
+            found[block] = "shared"
+        elif owners:
+            found[block] = "taken" if owners > 0 else "let go"
+    return found
 
 
 def committed(name: str) -> Trace:

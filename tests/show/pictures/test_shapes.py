@@ -227,3 +227,34 @@ def test_bars() -> None:
         assert {round(box.x0, 1) for box in bars} == {round(zero.x0, 1)}
         assert [box.width for box in bars] == pytest.approx([value * scale] * len(bars), abs=0.1)
         assert any(box.stroke == INK.lower() for box in bars) == (label == "pool 8")
+
+
+def test_bars_in_parts() -> None:
+    drawing = Drawing(pictures.bars({"step 1": [("A", 30), ("B", 10)]}, limit=40, alt=ALT).svg)
+    (limit,) = drawing.stroked(INK, closed=False)
+    first, second = sorted((box for box in drawing.boxes if box.is_closed and box.height > 20), key=lambda b: b.x0)
+    assert first.x1 == pytest.approx(second.x0) and second.x1 == pytest.approx(limit.x0)
+    assert first.width == pytest.approx(3 * second.width, abs=0.1)
+
+
+# ---------------------------------------------------------------------- the flat batch
+
+
+@pytest.mark.parametrize(("name", "step"), [("together", 1), ("late", 5)])
+def test_flat_batch(name: str, step: int) -> None:
+    ran = trace(name)
+    picture = pictures.flat_batch(ran, step, alt=ALT)
+    model, drawing, colours = picture.model, Drawing(picture.svg), colours_of(ran, None)
+    tops = [box.y0 for box in drawing.filled(*colours.values())]
+    cells = [box for box in drawing.filled(*colours.values()) if abs(box.y0 - min(tops)) < 0.5]
+    cells.sort(key=lambda box: box.x1)
+    borders = model["query_start_loc"]
+    wanted = [colours[label] for row, label in enumerate(model["owners"]) for _ in range(borders[row], borders[row + 1])]
+    assert [box.fill for box in cells] == wanted
+    assert all(a.x1 <= b.x0 + 0.1 for a, b in pairwise(cells))
+    lines = sorted({round(box.x0, 1) for box in drawing.stroked(INK, closed=False)})
+    assert lines == pytest.approx([min(b.x0 for b in cells) - 0.6, *[cells[end - 1].x1 for end in borders[1:]]], abs=0.2)
+    flags = sorted(drawing.stroked(INK, closed=True), key=lambda box: box.x0)
+    for flag, index, label in zip(flags, model["logits_indices"], model["owners"], strict=True):
+        assert cells[index].x0 - 1 < flag.middle[0] < cells[index].x1 + 1
+        assert flag.fill == (PAPER if label in model["discarded"] else INK).lower()
