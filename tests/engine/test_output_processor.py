@@ -19,7 +19,7 @@ def test_times_and_numbers_of_tokens() -> None:
     """The first token's time stays; what is shown is a copy."""
     processor, shown = opened("a"), []
     for at in (20.0, 21.0, 22.0):
-        stats = PrefillStats(num_prompt_tokens=2, num_cached_tokens=1) if at == 20.0 else None
+        stats = PrefillStats(num_prompt_tokens=2, num_computed_tokens=1, num_cached_tokens=1) if at == 20.0 else None
         output = EngineCoreOutput("a-1", [int(at)], prefill_stats=stats)
         (request_output,) = processor.process_outputs([output], at).request_outputs
         shown.append(request_output)

@@ -42,7 +42,11 @@ CHECKS = {
         "tests/engine/test_output_processor.py",
         "tests/engine/test_outputs.py::test_every_preemption_counts",
     ),
-    "minivllm/engine/core_client.py": (*ENDS, "tests/engine/test_one_end.py", "tests/engine/test_threads.py::test_forks"),
+    "minivllm/engine/core_client.py": (
+        *ENDS,
+        "tests/engine/test_one_end.py",
+        "tests/engine/test_threads.py::test_forks",
+    ),
     "minivllm/engine/interrupt.py": ENDS,
     "minivllm/engine/core_proc.py": ("tests/engine/test_core_proc.py",),
     "minivllm/engine/core_manager.py": ("tests/engine/test_core_manager.py",),
@@ -51,7 +55,10 @@ CHECKS = {
     "minivllm/trace/store.py": ("tests/trace/test_store.py",),
     "minivllm/show/pictures/": ("tests/show/pictures/test_shapes.py", "tests/show/pictures/test_pictures.py"),
     "minivllm/show/page/page-files/": (
-        *(f"{PAGE}::{name}" for name in ("test_blocks", "test_schedule", "test_the_state_is_the_trace_s_at_every_event")),
+        *(
+            f"{PAGE}::{name}"
+            for name in ("test_blocks", "test_schedule", "test_the_state_is_the_trace_s_at_every_event")
+        ),
         "tests/show/page/test_handling.py::test_words_and_times",
     ),
     "minivllm/course/notebook/build.py": ("tests/course/notebooks/test_tidy_build.py",),

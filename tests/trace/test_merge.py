@@ -9,6 +9,7 @@ from minivllm.trace import Trace
 from minivllm.trace.check import TraceError
 from minivllm.trace.events import Event
 from minivllm.trace.events_cache import GetCachedBlock
+from minivllm.trace.events_caller import GetOutput
 from minivllm.trace.events_ipc import CoreClientReceive, CoreSend
 from minivllm.trace.merge import BEFORE_A_REQUEST, COLLECT, merge
 from minivllm.trace.schema import Open, Process, new_header
@@ -93,3 +94,13 @@ def test_messages_may_be_early_by_as_much_as_the_clocks_are_apart(early: int, go
     else:
         with pytest.raises(TraceError, match="comes before event"):
             merge(both)
+
+
+def test_the_answer_to_a_utility_call_is_no_output() -> None:
+    lines = [
+        CoreClientReceive(0, "caller", 1000, 1500, msg=0, message_type="UTILITY"),
+        CoreClientReceive(1, "caller", 2000, 2500, msg=1, message_type="OUTPUTS"),
+        GetOutput(2, "caller", 3000, 3500, num_outputs=1),
+    ]
+    _, events = merge([part("caller", "monotonic", *lines)])
+    assert events[-1].msg == 1

@@ -330,6 +330,8 @@ def test_joined_zipped_files_are_one(path: Path, tmp_path: Path) -> None:
     joined = tmp_path / "joined.jsonl.gz"
     joined.write_bytes(b"".join(gzip.compress(b"".join(some)) for some in (lines[:9], lines[9:])))
     assert Trace.load(joined).events == Trace.load(path).events
+    Trace.load(path).save(joined)
+    assert joined.read_bytes()[4:8] == bytes(4)  # RFC 1952: no time
 
 
 def test_a_part_says_when_it_is_whole(path: Path, tmp_path: Path) -> None:

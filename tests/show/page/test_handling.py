@@ -284,9 +284,10 @@ def test_the_docs_name_the_page_s_keys(page_of: OpenPage) -> None:
 
 
 def test_words_and_times(page_of: OpenPage) -> None:
-    """Runs of numbers are joined, and a logical clock has no times; who is followed is among the rows."""
+    """A blank is seen, and a real clock has times."""
     trace = traced("prefix")
     page = page_of("prefix", trace)
     batch = max(trace.filter(kind="prepare_inputs"), key=lambda event: event.num_tokens)
     page.go(batch.seq, "batch")
-    print(page.text("#panel"))
+    assert "·w" in page.text("#panel")
+    assert trace.header.clock != "logical" and page.text("#place-time").startswith("+")

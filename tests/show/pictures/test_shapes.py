@@ -249,11 +249,15 @@ def test_flat_batch(name: str, step: int) -> None:
     cells = [box for box in drawing.filled(*colours.values()) if abs(box.y0 - min(tops)) < 0.5]
     cells.sort(key=lambda box: box.x1)
     borders = model["query_start_loc"]
-    wanted = [colours[label] for row, label in enumerate(model["owners"]) for _ in range(borders[row], borders[row + 1])]
+    wanted = [
+        colours[label] for row, label in enumerate(model["owners"]) for _ in range(borders[row], borders[row + 1])
+    ]
     assert [box.fill for box in cells] == wanted
     assert all(a.x1 <= b.x0 + 0.1 for a, b in pairwise(cells))
     lines = sorted({round(box.x0, 1) for box in drawing.stroked(INK, closed=False)})
-    assert lines == pytest.approx([min(b.x0 for b in cells) - 0.6, *[cells[end - 1].x1 for end in borders[1:]]], abs=0.2)
+    assert lines == pytest.approx(
+        [min(b.x0 for b in cells) - 0.6, *[cells[end - 1].x1 for end in borders[1:]]], abs=0.2
+    )
     flags = sorted(drawing.stroked(INK, closed=True), key=lambda box: box.x0)
     for flag, index, label in zip(flags, model["logits_indices"], model["owners"], strict=True):
         assert cells[index].x0 - 1 < flag.middle[0] < cells[index].x1 + 1
