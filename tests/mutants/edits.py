@@ -44,7 +44,10 @@ CHECKS = {
     ),
     "minivllm/engine/core_client.py": (
         *ENDS,
-        "tests/engine/test_one_end.py",
+        "tests/engine/test_one_end.py::TestLastWords",
+        "tests/engine/test_one_end.py::test_shutdown_wakes_everybody",
+        "tests/engine/test_one_end.py::test_a_last_word_of_somebody_else",
+        "tests/engine/test_one_end.py::test_a_core_that_sleeps",
         "tests/engine/test_threads.py::test_forks",
     ),
     "minivllm/engine/interrupt.py": ENDS,
