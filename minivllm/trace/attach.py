@@ -120,7 +120,7 @@ class CallerTrace:
         paths = [path for path in self._parts() if path.exists()]
         warned = recorder.sink.failed
         try:
-            parts = [read(path) for path in paths]
+            parts = [read(path, limit=path.stat().st_size) for path in paths]
             write(self.target, *merge(parts))
         except OSError as error:
             if not warned:

@@ -33,7 +33,9 @@ logger = logging.getLogger(__name__)
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 14
-MAX_UNPACKED = 64 << 20  # bytes, some 130,000 events; in memory they take up to eight times as much
+MAX_MIB = (
+    56  # of text, over 110,000 events, unless MINIVLLM_TRACE_MIB says more; in memory they take up to 8 times as much
+)
 NO_TRACE = (
     "this is no trace of minivllm. A trace begins with a line of kind header, which has a schema, a number from 1 up."
 )
@@ -166,13 +168,13 @@ def write(path: Path, header: Header, events: list[Event]) -> None:
     write_file(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def read(path: Path, upgrades: dict[int, Callable] = UPGRADES) -> Part:
+def read(path: Path, upgrades: dict[int, Callable] = UPGRADES, limit: int | None = None) -> Part:
     """Read a trace or a part of one. A last line that was cut off is dropped; one that only lacks its newline is kept.
 
     Raises TraceError with the line number for a file that is no trace, is damaged in its middle, or is of a version
     that is newer than this one's.
     """
-    data, truncated = _read_bytes(path)
+    data, truncated = _read_bytes(path, _limit() if limit is None else limit)
     end = data.rfind(b"\n") + 1
     if end < len(data):
         if _is_whole(data[end:]):
@@ -187,28 +189,24 @@ def read(path: Path, upgrades: dict[int, Callable] = UPGRADES) -> Part:
     return Part(header, [line for line in lines[1:] if not isinstance(line, End)], complete, truncated)
 
 
-def _read_bytes(path: Path) -> tuple[bytearray, bool]:
-    """What a file holds, unpacked if it is a .gz, and whether its end is missing.
-
-    A file is as large as its owner let it become. What unpacks, or comes out of a pipe or a device, may be without end:
-    it has a limit.
-    """
+def _read_bytes(path: Path, limit: int) -> tuple[bytearray, bool]:
+    """What a file holds, unpacked if it is a .gz, and whether its end is missing. limit: bytes of text at most."""
     try:
         with open(path, "rb") as file:
             data = bytearray(file.read(CHUNK))
             if data.startswith(GZIP_MAGIC):
-                return _gunzip(path, bytes(data), file)
+                return _gunzip(path, bytes(data), file, limit)
             if data and not data.lstrip().startswith(b"{"):
                 raise TraceError(f"{path}, line 1: {NO_TRACE}")
-            data += file.read() if path.is_file() else file.read(MAX_UNPACKED + 1 - len(data))
+            most = min(limit, path.stat().st_size) if path.is_file() else limit  # so much is set aside at once
+            data += file.read(max(most + 1 - len(data), 0))
     except OSError as error:
         raise TraceError(f"The trace {path} can't be read: {error.strerror}. Give the path of a .jsonl file.") from None
-    if not path.is_file():
-        _check_size(path, data, "Write it to a file, which may be larger.")
+    _check_size(path, data, limit)
     return data, False
 
 
-def _gunzip(path: Path, chunk: bytes, file: BinaryIO) -> tuple[bytearray, bool]:
+def _gunzip(path: Path, chunk: bytes, file: BinaryIO, limit: int) -> tuple[bytearray, bool]:
     """All members of a gzip file, of which `chunk` has been read already: files that were joined are one."""
     data, stream, fresh = bytearray(), zlib.decompressobj(wbits=31), True
     try:
@@ -216,8 +214,8 @@ def _gunzip(path: Path, chunk: bytes, file: BinaryIO) -> tuple[bytearray, bool]:
             if fresh:
                 chunk = chunk.lstrip(b"\0")  # padding after a member is allowed
             fresh = fresh and not chunk
-            data += stream.decompress(chunk, MAX_UNPACKED + 1 - len(data))
-            _check_size(path, data, "Unpack it with gunzip to read it all the same.")
+            data += stream.decompress(chunk, limit + 1 - len(data))
+            _check_size(path, data, limit)
             chunk = stream.unused_data
             if stream.eof:
                 stream, fresh = zlib.decompressobj(wbits=31), True
@@ -227,9 +225,22 @@ def _gunzip(path: Path, chunk: bytes, file: BinaryIO) -> tuple[bytearray, bool]:
     return data, not fresh
 
 
-def _check_size(path: Path, data: bytearray, remedy: str) -> None:
-    if len(data) > MAX_UNPACKED:
-        raise TraceError(f"The trace {path} has more than {MAX_UNPACKED >> 20} MiB of text, the limit here. {remedy}")
+def _limit() -> int:
+    """Bytes of text that a trace may have."""
+    said = os.environ.get("MINIVLLM_TRACE_MIB", str(MAX_MIB))
+    if not said.isdecimal() or not 0 < int(said) < 1 << 20:
+        raise TraceError(
+            f"MINIVLLM_TRACE_MIB={said} is no limit for traces. Give a whole number of MiB, such as {MAX_MIB}."
+        )
+    return int(said) << 20
+
+
+def _check_size(path: Path, data: bytearray, limit: int) -> None:
+    if len(data) > limit:
+        raise TraceError(
+            f"The trace {path} has more than {limit >> 20} MiB of text, the limit here: in memory it takes up to eight "
+            "times as much. To read it all the same, set MINIVLLM_TRACE_MIB to a larger number."
+        )
 
 
 def _is_whole(text: bytes | bytearray) -> bool:

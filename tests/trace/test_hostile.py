@@ -215,23 +215,36 @@ def run_bounded(*command: object) -> subprocess.CompletedProcess[str]:
 
 @fault(
     "Traces and other files",
-    "a small .gz that unpacks to much",
-    how="300 MiB of zeros or of events in a file of some 2 MB, in a process that may have 750 MiB",
-    then="one line: more than 64 MiB of text, and how to read it all the same",
+    "a trace that is too large, or a small .gz that unpacks to much",
+    how="300 MiB of zeros or of events, in a .gz of some 2 MB or in a plain file, in a process that may have 750 MiB",
+    then="one line: more than 56 MiB of text, and how to read it all the same",
 )
-@pytest.mark.parametrize("inside", ["nothing but zeros", "lines that are events"])
-def test_a_small_file_that_unpacks_to_much_is_refused(tmp_path: Path, lines: Lines, inside: str) -> None:
-    path = tmp_path / "bomb.jsonl.gz"
+@pytest.mark.parametrize("inside", ["nothing but zeros", "lines that are events", "lines that are events, plain"])
+def test_a_file_of_too_much_text_is_refused(tmp_path: Path, lines: Lines, inside: str) -> None:
+    plain = "plain" in inside
+    path = tmp_path / ("large.jsonl" if plain else "bomb.jsonl.gz")
     block = b"\0" * (1 << 20) if "zeros" in inside else ROW.format(7).encode() * 20_000
-    with gzip.open(path, "wb", compresslevel=1) as file:
+    with path.open("wb") if plain else gzip.open(path, "wb", compresslevel=1) as file:
         file.write((json.dumps(lines[0]) + "\n").encode())
         for _ in range((300 << 20) // len(block)):
             file.write(block)
-    assert path.stat().st_size < 4 << 20
+    assert plain or path.stat().st_size < 4 << 20
     done = run_bounded("why", path, "0")
     assert (done.returncode, done.stdout) == (2, ""), done.stderr[-500:]
-    assert "has more than 64 MiB of text, the limit here. Unpack it with gunzip" in done.stderr
+    assert "has more than 56 MiB of text, the limit here" in done.stderr
+    assert "set MINIVLLM_TRACE_MIB to a larger number" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_limit_is_the_users(tmp_path: Path, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "two.jsonl", [lines[0], *([{**lines[1], "note": "x" * 1_000_000}] * 2)])
+    monkeypatch.setenv("MINIVLLM_TRACE_MIB", "1")
+    with pytest.raises(TraceError, match="more than 1 MiB of text"):
+        Trace.load(path)
+    for wrong in ("0", "-3", "much", "1.5", ""):
+        monkeypatch.setenv("MINIVLLM_TRACE_MIB", wrong)
+        with pytest.raises(TraceError, match="is no limit for traces"):
+            Trace.load(path)
 
 
 def test_what_is_no_trace_is_not_read_to_its_end(tmp_path: Path) -> None:
