@@ -8,6 +8,7 @@ from engine.helpers import SETTINGS, is_idle, run
 from tiny_models import VOCAB_SIZE
 
 from minivllm import LLM, SamplingParams
+from minivllm.errors import InputError
 
 REGIMES = {
     "one seat": {"max_num_seqs": 1},
@@ -99,13 +100,14 @@ def test_100_answers_to_one_prompt(crowded: LLM) -> None:
     assert len({completion.token_ids[0] for completion in output.outputs}) > 10
 
 
-def test_a_request_without_any_token_left_ends_alone(llm: LLM) -> None:
-    """Every token is forbidden: what it says means nothing, but it ends, and its neighbours don't notice."""
+def test_a_request_without_any_token_is_refused_and_takes_nobody_along(llm: LLM) -> None:
     hopeless = SamplingParams(allowed_token_ids=[9], logit_bias={9: float("-inf")}, max_tokens=4)
     sane = SamplingParams(temperature=0, max_tokens=4)
-    first, second = llm.generate([[5, 6], [5, 6]], [hopeless, sane], use_tqdm=False)
-    assert len(first.outputs[0].token_ids) <= 4
-    assert second.outputs == run(llm, [[5, 6]], temperature=0, max_tokens=4)[0].outputs
+    with pytest.raises(InputError, match="No token can be chosen"):
+        llm.generate([[5, 6], [5, 6]], [sane, hopeless], use_tqdm=False)
+    assert is_idle(llm)
+    (output,) = llm.generate([[5, 6]], sane, use_tqdm=False)
+    assert len(output.outputs[0].token_ids) == 4
 
 
 def test_aborts_by_the_caller(llm: LLM) -> None:
