@@ -126,3 +126,22 @@ def test_special_tokens_next_to_each_other_have_no_space(spaced_tokenizer: Any) 
     apart = {"skip_special_tokens": False, "spaces_between_special_tokens": True}
     assert "".join(pieces(spaced_tokenizer, [2, *ids], 1, **apart)) == " <s> </s> <s> a </s> b b <s> <s>"
     assert "".join(pieces(spaced_tokenizer, [2, *ids], 1)) == " a b b"
+
+
+def test_a_stream_that_refuses_every_further_token_starts_afresh(tokenizer: Any) -> None:
+    """Bytes that no text has can leave the library's stream so; the request goes on. Any other error is passed on."""
+
+    class Refuses:
+        def __init__(self, words: str) -> None:
+            self.words = words
+
+        def step(self, *_: object) -> str:
+            raise ValueError(self.words)
+
+    dog = tokenizer.encode("dog").ids
+    stream = TextStream(tokenizer, [], SamplingParams())
+    stream.stream = Refuses("Invalid prefix encountered while decoding")
+    assert "".join(map(stream.step, dog)) == "dog"
+    stream.stream = Refuses("no memory")
+    with pytest.raises(ValueError, match="no memory"):
+        stream.step(dog[0])
