@@ -81,7 +81,8 @@ def test_nothing_leaves_the_sheet(name: str) -> None:
 
 def test_another_process_draws_the_same_bytes(tmp_path: Path) -> None:
     code = (
-        "from minivllm import pictures, trace\n"
+        "from minivllm import trace\n"
+        "from minivllm.show import pictures\n"
         "t = trace.load('traces/together.jsonl.gz')\n"
         f"pictures.schedule(t, owners='ABC', alt={ALT!r}).save({str(tmp_path / 'a.svg')!r})"
     )
