@@ -117,6 +117,7 @@ class CallerTrace:
         if recorder is None:
             return
         recorder.close()
+        forget_meeting(self.config.trace)
         paths = [path for path in self._parts() if path.exists()]
         warned = recorder.sink.failed
         try:
